@@ -1,0 +1,167 @@
+"""The contract, engine to portal: what the engine reports.
+
+Invariants: the events of a job are numbered 1, 2, 3, ... without gaps (``seq``); an event is delivered at least once
+and never changes, so the portal stores it by (job_id, seq) and ignores repeats; the engine keeps it until the portal
+acknowledges it (``engine.acknowledge_events``). Batches may arrive out of order.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from engine.spec import Contract
+
+EVENTS_VERSION = 1
+
+# Celery: the queue the portal's event worker consumes and the task on it.
+EVENTS_QUEUE = "events"
+INGEST_EVENTS = "portal.ingest_events"  # (batch: EventBatch as JSON). Idempotent.
+
+JobStatus = Literal["queued", "preparing", "running", "succeeded", "failed", "cancelled"]
+TERMINAL_STATUSES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
+
+Stage = Literal["queue", "prepare", "rollout", "environment", "train", "publish", "evaluate"]
+
+
+class StatusChanged(Contract):
+    """The job entered a state."""
+
+    type: Literal["status"] = "status"
+    status: JobStatus
+    reason: str
+    """Why, in plain words for the tenant."""
+    next: str = ""
+    """What happens next, or what to do; empty where nothing follows."""
+
+
+class StepCommitted(Contract):
+    """One optimizer step was committed, as one adapter version. The version is in the store before this is said."""
+
+    type: Literal["step"] = "step"
+    step: int = Field(ge=1)
+    adapter_version: int = Field(ge=1)
+    metrics: dict[str, float]
+    """Finite numbers: reward_mean, reward_std, reward_<part>, accuracy, loss, entropy, ratio_mean, clip_fraction,
+    importance_mean, importance_max, logprob_gap, grad_norm, learning_rate, zero_variance_groups, completion_tokens_mean,
+    truncated_fraction, reward_errors, tokens_sampled, tokens_trained, batches_without_signal, rollout_seconds,
+    environment_seconds, train_seconds, publish_seconds."""
+
+
+class Episode(Contract):
+    """One trajectory as shown to a person."""
+
+    completion: str
+    reward: float
+    parts: dict[str, float]
+    reason: str = ""
+    """What the grader says, or the error that made the reward 0."""
+    error: bool = False
+    advantage: float = 0.0
+    tokens: int = Field(ge=0)
+    truncated: bool = False
+    """It hit the token limit before the model ended its turn."""
+    adapter_version: int = Field(ge=0)
+
+
+class RolloutGroup(Contract):
+    """The G episodes that answered one prompt."""
+
+    type: Literal["rollout"] = "rollout"
+    step: int = Field(ge=1)
+    """The step these episodes were drawn for."""
+    row: int = Field(ge=0)
+    """Line of the dataset file, counted from 0."""
+    prompt: str
+    """The last user message."""
+    answer: str
+    episodes: list[Episode]
+
+
+class Evaluated(Contract):
+    """A greedy evaluation on held-out rows."""
+
+    type: Literal["evaluation"] = "evaluation"
+    step: int = Field(ge=0)
+    adapter_version: int | None
+    """None for the base model without adapter."""
+    rows: int = Field(ge=0)
+    accuracy: float
+    reward_mean: float
+
+
+class AdapterPublished(Contract):
+    """An adapter version is in the store, complete."""
+
+    type: Literal["adapter"] = "adapter"
+    adapter_version: int = Field(ge=0)
+    name: str
+    step: int = Field(ge=0)
+    path: str
+    """Folder with adapter_model.safetensors and adapter_config.json, absolute."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Digest of adapter_model.safetensors."""
+    size_bytes: int = Field(ge=1)
+    rank: int = Field(ge=1)
+    final: bool = False
+    """It is the job's result."""
+
+
+class AdapterRemoved(Contract):
+    """Retention removed old adapter versions; their names are never used again."""
+
+    type: Literal["adapter_removed"] = "adapter_removed"
+    adapter_versions: list[int]
+
+
+class Notice(Contract):
+    """Something the tenant should know."""
+
+    type: Literal["notice"] = "notice"
+    level: Literal["info", "warning"]
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Span(Contract):
+    """A measured interval of a stage of the job on one worker."""
+
+    type: Literal["span"] = "span"
+    stage: Stage
+    worker: str
+    start: float
+    """Seconds since the epoch."""
+    end: float
+    tokens: int = Field(default=0, ge=0)
+
+
+Payload = Annotated[
+    StatusChanged
+    | StepCommitted
+    | RolloutGroup
+    | Evaluated
+    | AdapterPublished
+    | AdapterRemoved
+    | Notice
+    | Span,
+    Field(discriminator="type"),
+]
+
+
+class Event(Contract):
+    """One event of one job."""
+
+    job_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    seq: int = Field(ge=1)
+    time: float
+    """Seconds since the epoch, when it happened."""
+    payload: Payload
+
+
+class EventBatch(Contract):
+    """What one Celery message carries."""
+
+    events_version: Literal[1] = 1
+    events: list[Event]

@@ -1,0 +1,152 @@
+"""What the engine's stages hand to each other. Plain data: no torch, no Ray, no vLLM.
+
+Invariants: every sampled token carries the policy that produced it (a rollout request without one is refused), and the
+token ids that are trained are exactly the ids that were sampled: text is for people and graders only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.spec import adapter_name
+
+
+@dataclass(frozen=True)
+class AdapterRef:
+    """One adapter version as the rollout knows it."""
+
+    job_id: str
+    version: int
+    lora_id: int
+    """Integer id inside vLLM: positive, unique in the installation, never used twice, not even after a restart."""
+    path: str
+    """Folder with adapter_model.safetensors and adapter_config.json."""
+    sha256: str
+    """Digest of adapter_model.safetensors."""
+
+    @property
+    def name(self) -> str:
+        return adapter_name(self.job_id, self.version)
+
+
+@dataclass(frozen=True)
+class BasePolicy:
+    """The frozen base without an adapter, named explicitly."""
+
+    name: str = "base"
+
+
+BASE = BasePolicy()
+Policy = AdapterRef | BasePolicy
+
+
+@dataclass(frozen=True)
+class RolloutRequest:
+    """Draw ``n`` completions of one prompt from one policy."""
+
+    policy: Policy
+    prompt_ids: list[int]
+    n: int
+    max_tokens: int
+    temperature: float
+    """0 means greedy."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled completion."""
+
+    token_ids: list[int]
+    """As sampled, the end-of-turn token included where the model ended its turn."""
+    logprobs: list[float]
+    """Log-probability of each sampled token under the policy at the request's temperature. Same length."""
+    text: str
+    """Decoded, special tokens left out."""
+    finish_reason: Literal["stop", "length"]
+    policy: str
+    """Name of the policy that produced it."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a grader says of one completion."""
+
+    total: float
+    """In [0, 1], finite. 0 where ``error``."""
+    parts: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    error: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One finished episode."""
+
+    token_ids: list[int]
+    """Everything after the prompt."""
+    loss_mask: list[bool]
+    """True for tokens the model sampled (its end-of-turn token included), False for the environment's."""
+    logprobs: list[float]
+    """Of the sampler; 0.0 where not sampled."""
+    adapter_version: int | None
+    """None: the base."""
+    text: str
+    truncated: bool
+    score: Score
+
+
+@dataclass(frozen=True)
+class Group:
+    """G episodes that answer one prompt."""
+
+    row: int
+    prompt_ids: list[int]
+    prompt_text: str
+    """The last user message, for people."""
+    answer: str
+    trajectories: list[Trajectory]
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """What one optimizer step of one job trains on."""
+
+    job_id: str
+    step: int
+    """The step this batch makes, counted from 1; the commit becomes adapter version ``step``."""
+    cursor: int
+    """The job's data cursor after this batch (prompts drawn so far); committed with the step."""
+    groups: list[Group]
+    advantages: list[list[float]]
+    """[group][trajectory]"""
+    probe_ids: list[int]
+    """Token ids whose log-probabilities the trainer reports under the new version; the rollout must agree."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed adapter version in the store."""
+
+    job_id: str
+    version: int
+    """Equal to ``step``; 0 is the untrained adapter."""
+    step: int
+    cursor: int
+    path: str
+    sha256: str
+    """Of adapter_model.safetensors."""
+    size_bytes: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the trainer returns for a batch. Asking again for a committed step returns the same."""
+
+    commit: Commit
+    metrics: dict[str, float]
+    probe_logprobs: list[float]
+    """Log-probability (temperature 1) of probe_ids[1:], each given what precedes it."""
