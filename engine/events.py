@@ -18,6 +18,7 @@ EVENTS_VERSION = 1
 # Celery: the queue the portal's event worker consumes and the task on it.
 EVENTS_QUEUE = "events"
 INGEST_EVENTS = "portal.ingest_events"  # (batch: EventBatch as JSON). Idempotent.
+ENGINE_READY = "portal.engine_ready"  # (). The engine (re)started: the portal sends again what it has no answer to.
 
 JobStatus = Literal["queued", "preparing", "running", "succeeded", "failed", "cancelled"]
 TERMINAL_STATUSES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})

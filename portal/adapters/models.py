@@ -1,0 +1,34 @@
+"""Adapter versions: a projection of the engine's ``adapter`` and ``adapter_removed`` events.
+
+Invariant: content is immutable; a name is never used twice.
+"""
+
+import uuid
+
+from django.db import models
+
+from portal.jobs.models import Job
+
+
+class AdapterVersion(models.Model):
+    """One committed adapter of a job, in the engine's store."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="adapter_versions")
+    version = models.PositiveIntegerField()
+    name = models.CharField(max_length=100, unique=True)
+    path = models.CharField(max_length=1000, help_text="Folder on disk, as the engine reported it.")
+    sha256 = models.CharField(max_length=64, help_text="Of adapter_model.safetensors.")
+    size_bytes = models.PositiveBigIntegerField()
+    rank = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    final = models.BooleanField(default=False, help_text="The job's result.")
+    removed = models.BooleanField(default=False, help_text="Retention removed its files.")
+    created_at = models.DateTimeField(help_text="When the engine published it.")
+
+    class Meta:
+        ordering = ["-version"]
+        constraints = [models.UniqueConstraint(fields=["job", "version"], name="adapter_version_of_job")]
+
+    def __str__(self) -> str:
+        return self.name

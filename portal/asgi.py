@@ -1,0 +1,20 @@
+"""ASGI entry point: HTTP by Django, WebSockets by channels behind an origin check and the session."""
+
+import os
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+http_application = get_asgi_application()
+
+from portal.live.routing import websocket_urlpatterns  # noqa: E402 (needs the apps loaded)
+
+application = ProtocolTypeRouter(
+    {
+        "http": http_application,
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+    }
+)

@@ -1,0 +1,52 @@
+"""The portal's Celery app: consumes the engine's event batches, sends the engine its commands by name.
+
+Invariants: the queue ``events`` has one consumer with concurrency 1 (two would reorder a job's events); every task is
+idempotent, because a message is acknowledged only after its task and may come again; JSON only. Start it with
+``celery -A portal.celery worker -Q events -c 1``.
+"""
+
+import os
+
+from celery import Celery
+from celery.signals import worker_ready
+
+from engine.events import EVENTS_QUEUE
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+SWEEP_SECONDS = 15
+
+app = Celery("portal")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(
+    task_default_queue=EVENTS_QUEUE,
+    task_serializer="json",
+    accept_content=["json"],
+    result_backend=None,
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    broker_connection_timeout=4,
+    # A worker killed mid-task leaves its message unacknowledged; these bring it back after the visibility timeout.
+    # The hard limit lies below it, so a message never runs twice at once.
+    task_time_limit=25,
+    broker_transport_options=(
+        {"visibility_timeout": 30, "unacked_restore_interval": 2, "unacked_restore_throttle": 1}
+        if "redis" in os.environ.get("CELERY_BROKER_URL", "") + os.environ.get("REDIS_URL", "")
+        else {}
+    ),
+    timezone="UTC",
+)
+app.autodiscover_tasks()
+
+
+@worker_ready.connect
+def sweep_commands_regularly(sender, **kwargs) -> None:
+    """Re-send, now and then, commands the engine has not answered: a submitted job is never lost."""
+    from portal.jobs.tasks import resend_commands
+
+    resend_commands.delay()
+    sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)

@@ -1,0 +1,104 @@
+"""Jobs and their events.
+
+Invariants: ``JobEvent`` is the truth and append-only; everything of ``Job`` under "projection" is what the events
+1..``last_seq`` say, applied in order. ``last_seq`` is the highest seq below which no event is missing; readers see no
+event above it, so a reader's cursor never skips one that comes late.
+"""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from engine.events import TERMINAL_STATUSES
+from engine.spec import JobSpec
+from portal.base_models.models import BaseModel
+from portal.datasets.models import DatasetVersion
+from portal.rewards.models import RewardVersion
+from portal.tenants.models import Tenant
+
+
+class Status(models.TextChoices):
+    QUEUED = "queued", "Queued"
+    PREPARING = "preparing", "Preparing"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class Job(models.Model):
+    """One fine-tuning run of one tenant."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="jobs")
+    name = models.CharField(max_length=200)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="jobs")
+    dataset_version = models.ForeignKey(DatasetVersion, on_delete=models.RESTRICT, related_name="jobs")
+    reward_version = models.ForeignKey(RewardVersion, on_delete=models.RESTRICT, related_name="jobs")
+    spec = models.JSONField(help_text="engine.spec.JobSpec as sent to the engine.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    request_sha256 = models.CharField(max_length=64, blank=True, help_text="Of the request with the idempotency key.")
+
+    # Outbox: a command is sent again until the engine's events show that it arrived.
+    submit_sent_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_sent_at = models.DateTimeField(null=True, blank=True)
+
+    # Projection of the events 1..last_seq.
+    last_seq = models.PositiveIntegerField(default=0)
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    reason = models.TextField(blank=True)
+    next = models.TextField(blank=True)
+    step = models.PositiveIntegerField(default=0)
+    steps = models.PositiveIntegerField()
+    metrics = models.JSONField(default=dict, help_text="Of the last committed step.")
+    base_accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, before training.")
+    accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, of the last adapter version evaluated.")
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["tenant", "status"])]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "idempotency_key"],
+                condition=~models.Q(idempotency_key=""),
+                name="job_idempotency_key_per_tenant",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in TERMINAL_STATUSES
+
+    @property
+    def is_cancelling(self) -> bool:
+        return self.cancel_requested_at is not None and not self.is_finished
+
+    def to_spec(self) -> JobSpec:
+        return JobSpec.model_validate(self.spec)
+
+
+class JobEvent(models.Model):
+    """One event of one job as the engine reported it."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    seq = models.PositiveIntegerField()
+    type = models.CharField(max_length=20)
+    time = models.DateTimeField()
+    payload = models.JSONField()
+
+    class Meta:
+        ordering = ["job", "seq"]
+        constraints = [models.UniqueConstraint(fields=["job", "seq"], name="job_event_seq")]
+        indexes = [models.Index(fields=["job", "type", "seq"])]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} #{self.seq} {self.type}"

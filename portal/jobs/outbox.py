@@ -1,0 +1,63 @@
+"""Commands to the engine, sent at least once.
+
+What is still to be sent is read from the jobs themselves: a job no event has come for needs its submit command, an
+unfinished job with a cancel request its cancel command. Commands are idempotent, so sending one again is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from engine.events import TERMINAL_STATUSES
+from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, ENGINE_QUEUE, SUBMIT_JOB
+from portal.celery import app
+from portal.jobs.models import Job
+
+logger = logging.getLogger(__name__)
+
+RESEND_AFTER = timedelta(seconds=60)
+
+
+def send_command(name: str, argument: Any) -> bool:
+    """Hand one command to the broker; False where the broker cannot be reached (the sweep comes back to it)."""
+    try:
+        app.send_task(name, args=[argument], queue=ENGINE_QUEUE, retry=False)
+    except OperationalError as error:
+        logger.warning("The broker cannot be reached, %s will be sent again: %s", name, error)
+        return False
+    return True
+
+
+def send_commands(*, job_ids: Collection[uuid.UUID] | None = None, older_than: timedelta = RESEND_AFTER) -> int:
+    """Send every command not sent yet, and again those sent more than ``older_than`` ago without an answer.
+
+    ``job_ids`` narrows it to these jobs. Returns how many were sent.
+    """
+    due = timezone.now() - older_than
+    jobs = Job.objects.exclude(status__in=TERMINAL_STATUSES).order_by("created_at")
+    if job_ids is not None:
+        jobs = jobs.filter(pk__in=job_ids)
+    sent = 0
+    for job in jobs.filter(last_seq=0).filter(Q(submit_sent_at=None) | Q(submit_sent_at__lte=due)):
+        if send_command(SUBMIT_JOB, job.spec):
+            Job.objects.filter(pk=job.pk).update(submit_sent_at=timezone.now())
+            sent += 1
+    for job in jobs.exclude(cancel_requested_at=None).filter(Q(cancel_sent_at=None) | Q(cancel_sent_at__lte=due)):
+        if send_command(CANCEL_JOB, job.pk.hex):
+            Job.objects.filter(pk=job.pk).update(cancel_sent_at=timezone.now())
+            sent += 1
+    return sent
+
+
+def acknowledge_events(acknowledged: Mapping[str, int]) -> None:
+    """Tell the engine up to which seq each job's events are stored; it sends again what it hears nothing of."""
+    if acknowledged:
+        send_command(ACKNOWLEDGE_EVENTS, dict(acknowledged))

@@ -1,0 +1,73 @@
+"""Reads of jobs and their events; every function takes the tenant first and sees nothing else's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+
+from portal.jobs.models import Job, JobEvent
+from portal.tenants.models import Tenant
+
+
+def list_jobs(tenant: Tenant) -> QuerySet[Job]:
+    """Newest first."""
+    return Job.objects.filter(tenant=tenant).select_related(
+        "base_model", "dataset_version__dataset", "reward_version__reward_function", "created_by"
+    )
+
+
+def get_job(tenant: Tenant, job_id: uuid.UUID) -> Job:
+    """Raises Http404 where the tenant has no such job."""
+    job = list_jobs(tenant).filter(pk=job_id).first()
+    if job is None:
+        raise Http404("No such job.")
+    return job
+
+
+def list_events(
+    tenant: Tenant,
+    job_id: uuid.UUID,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    types: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+) -> list[JobEvent]:
+    """The job's events with ``after < seq <= last_seq``, in order, at most ``limit``; Http404 for a foreign job."""
+    job = get_job(tenant, job_id)
+    events = JobEvent.objects.filter(job=job, seq__gt=after, seq__lte=job.last_seq).order_by("seq")
+    if types is not None:
+        events = events.filter(type__in=list(types))
+    return list(events.exclude(type__in=list(exclude))[:limit])
+
+
+def render_event(event: JobEvent) -> dict[str, Any]:
+    """An event as the WebSocket and the API give it."""
+    return {"seq": event.seq, "type": event.type, "time": event.time.timestamp(), "payload": event.payload}
+
+
+def summarize_job(job: Job) -> dict[str, Any]:
+    """A job's state as the WebSocket gives it, for the list and the head of the job page."""
+    return {
+        "id": str(job.pk),
+        "name": job.name,
+        "status": job.status,
+        "status_label": "Cancelling" if job.is_cancelling else job.get_status_display(),
+        "reason": job.reason,
+        "next": job.next,
+        "cancelling": job.is_cancelling,
+        "finished": job.is_finished,
+        "step": job.step,
+        "steps": job.steps,
+        "metrics": job.metrics,
+        "base_accuracy": job.base_accuracy,
+        "accuracy": job.accuracy,
+        "last_seq": job.last_seq,
+        "created_at": job.created_at.isoformat(),
+        "started_at": job.started_at.isoformat() if job.started_at else None,
+        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
+    }

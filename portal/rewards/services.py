@@ -1,0 +1,42 @@
+"""Writes of reward functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max
+from pydantic import ValidationError
+
+from engine.spec import RewardSpec
+from portal.errors import FieldError, InvalidInput, field_errors
+from portal.rewards.models import RewardFunction, RewardVersion
+from portal.tenants.models import Tenant
+from portal.tenants.services import require_writer
+
+
+def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[str, Any]) -> RewardVersion:
+    """Add a version to the tenant's reward function ``name``, made where it does not exist.
+
+    ``spec`` is an ``engine.spec.RewardSpec`` as JSON. Raises InvalidInput with a field error for each fault.
+    """
+    require_writer(tenant=tenant, user=user)
+    errors = []
+    name = name.strip()
+    if not 1 <= len(name) <= 100:
+        errors.append(FieldError("name", "Give the reward function a name of at most 100 characters."))
+    try:
+        normalised = RewardSpec.model_validate(spec).model_dump(mode="json")
+    except ValidationError as error:
+        errors += field_errors(error, spec)
+    if errors:
+        raise InvalidInput("The reward function was not saved.", fields=errors)
+    with transaction.atomic():
+        # Locking the tenant makes the numbering race-free for its first version too.
+        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        reward_function, _ = RewardFunction.objects.get_or_create(tenant=tenant, name=name)
+        last = reward_function.versions.aggregate(last=Max("number"))["last"] or 0
+        return RewardVersion.objects.create(
+            reward_function=reward_function, number=last + 1, spec=normalised, created_by_id=user.pk
+        )

@@ -1,0 +1,21 @@
+"""All HTTP routes. Pages live in each app's urls.py; what needs no sign-in is listed here."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from portal.adapters.download import download_adapter
+from portal.health import healthz, readyz
+
+urlpatterns = [
+    path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("admin/", admin.site.urls),
+    path("accounts/", include("allauth.urls")),
+    path("api/v1/", include("portal.api.urls")),
+    path("download/<str:token>", download_adapter, name="adapter-download"),
+    path("", include("portal.tenants.urls")),
+    path("datasets/", include("portal.datasets.urls")),
+    path("rewards/", include("portal.rewards.urls")),
+    path("jobs/", include("portal.jobs.urls")),
+    path("adapters/", include("portal.adapters.urls")),
+]
