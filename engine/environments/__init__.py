@@ -1,0 +1,1 @@
+"""How an episode unfolds, and the worker that runs groups of episodes."""

@@ -1,0 +1,1 @@
+"""Scores of completions: the graders, and the processes they run in."""
