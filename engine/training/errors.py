@@ -1,0 +1,9 @@
+"""The trainer's error."""
+
+
+class TrainingError(Exception):
+    """A step or a job cannot go on; ``reason`` says why in plain words. Nothing was applied, nothing committed."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,70 @@
+"""The frozen base with its LoRA wrappers, and what the trainer computes with it.
+
+Invariant: base weights never change (``digest`` before = after) and never require a gradient.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from engine.training.attention import ATTENTION, segment_mask
+from engine.training.errors import TrainingError
+from engine.training.lora import LoraLinear, wrap_linear_layers
+from engine.training.packing import Pack, Segment
+
+
+class BaseModel:
+    """One frozen causal LM."""
+
+    def __init__(self, model_dir: str, *, dtype: str, device: str):
+        """Load from a folder in Hugging Face's layout; ``dtype`` as torch names it, e.g. ``bfloat16``."""
+        self.device = torch.device(device)
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        model = AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=self.dtype, attn_implementation=ATTENTION, local_files_only=True
+        )
+        model.requires_grad_(False).eval().to(self.device)
+        self._weights: dict[str, torch.Tensor] = dict(model.named_parameters())
+        self._body: nn.Module = model.base_model
+        self.output: nn.Linear = model.get_output_embeddings()
+        self.vocab_size: int = self.output.weight.shape[0]
+        self.layers: dict[str, LoraLinear] = wrap_linear_layers(model, self.output)
+        self._model = model
+
+    def digest(self) -> str:
+        """sha256 over the names and bytes of the base's weights."""
+        digest = hashlib.sha256()
+        for name in sorted(self._weights):
+            digest.update(name.encode())
+            digest.update(self._weights[name].detach().cpu().contiguous().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def hidden_states(self, pack: Pack) -> torch.Tensor:
+        """Last hidden states [N, hidden] of a pack, with whichever adapter is in the lane."""
+        masks = [segment_mask(segment, dtype=self.dtype, device=self.device) for segment in pack.segments]
+        return self._body(
+            input_ids=torch.tensor([pack.input_ids], device=self.device),
+            position_ids=torch.tensor([pack.position_ids], device=self.device),
+            use_cache=False,
+            segment_masks=masks,
+        ).last_hidden_state[0]
+
+    @torch.no_grad()
+    def sequence_logprobs(self, token_ids: list[int]) -> list[float]:
+        """Log-probability, at temperature 1, of each token but the first given those before it."""
+        if len(token_ids) < 2:
+            return []
+        length = len(token_ids) - 1
+        pack = Pack(token_ids[:-1], list(range(length)), [Segment(length, ())])
+        logits = self.output(self.hidden_states(pack)).float()
+        targets = torch.tensor(token_ids[1:], device=self.device)
+        return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1).tolist()
+
+    def check_ids(self, token_ids: list[int]) -> None:
+        """Raise ``TrainingError`` for an id that is not in the vocabulary."""
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
+            raise TrainingError(f"the batch holds a token id outside the vocabulary of {self.vocab_size}")
