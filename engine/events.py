@@ -45,8 +45,8 @@ class StepCommitted(Contract):
     adapter_version: int = Field(ge=1)
     metrics: dict[str, float]
     """Finite numbers: reward_mean, reward_std, reward_<part>, accuracy, loss, entropy, ratio_mean, clip_fraction,
-    importance_mean, importance_max, logprob_gap, grad_norm, learning_rate, zero_variance_groups, completion_tokens_mean,
-    truncated_fraction, reward_errors, tokens_sampled, tokens_trained, batches_without_signal, rollout_seconds,
+    importance_mean, importance_max, logprob_gap, grad_norm, learning_rate, zero_variance_groups,
+    completion_tokens_mean, truncated_fraction, reward_errors, tokens_sampled, tokens_trained, rollout_seconds,
     environment_seconds, train_seconds, publish_seconds."""
 
 
@@ -139,14 +139,7 @@ class Span(Contract):
 
 
 Payload = Annotated[
-    StatusChanged
-    | StepCommitted
-    | RolloutGroup
-    | Evaluated
-    | AdapterPublished
-    | AdapterRemoved
-    | Notice
-    | Span,
+    StatusChanged | StepCommitted | RolloutGroup | Evaluated | AdapterPublished | AdapterRemoved | Notice | Span,
     Field(discriminator="type"),
 ]
 

@@ -124,6 +124,8 @@ class TrainBatch:
     """[group][trajectory]"""
     probe_ids: list[int]
     """Token ids whose log-probabilities the trainer reports under the new version; the rollout must agree."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What is known of the batch before it is trained; committed and returned with the trainer's own metrics."""
 
 
 @dataclass(frozen=True)

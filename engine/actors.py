@@ -1,0 +1,97 @@
+"""Ray actors that come back: a call that meets a dead actor starts a new one and is repeated.
+
+Invariant: only calls that may be repeated go through here. A rollout draws again with the same seed; the
+trainer answers a step it has committed with the stored result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""Starts of an actor for one call before the call fails."""
+
+
+class LostActor(RuntimeError):
+    """The actor could not be kept alive."""
+
+
+class RestartingActor:
+    """One Ray actor, made by ``create`` and readied by ``ready``, made anew whenever it is found dead."""
+
+    def __init__(
+        self,
+        label: str,
+        create: Callable[[], ActorHandle],
+        ready: Callable[[ActorHandle], Awaitable[Any]] | None = None,
+    ) -> None:
+        self.label = label
+        self._create = create
+        self._ready = ready
+        self._handle: ActorHandle | None = None
+        self._starting = asyncio.Lock()
+        self.generation = 0
+        """How often the actor was started: a caller that keeps state in the actor compares it."""
+
+    async def handle(self) -> ActorHandle:
+        """The running actor, started where needed. An error of its constructor passes through."""
+        async with self._starting:
+            if self._handle is None:
+                handle = self._create()
+                if self._ready is not None:
+                    await self._ready(handle)
+                self._handle = handle
+                self.generation += 1
+            return self._handle
+
+    async def call(
+        self, method: str, *args: Any, before: Callable[[ActorHandle, int], Awaitable[Any]] | None = None
+    ) -> Any:
+        """Call a method that may be repeated. Cancelling the caller cancels the call in the actor.
+
+        Args:
+            before: awaited with the actor and its generation ahead of every attempt, to put state back into a new one.
+
+        Raises:
+            LostActor: it died at every one of ``ATTEMPTS`` attempts.
+        """
+        for attempt in range(ATTEMPTS):
+            handle = None
+            try:
+                handle = await self.handle()
+                if before is not None:
+                    await before(handle, self.generation)
+                return await call_actor(handle, method, *args)
+            except RayActorError as error:
+                log.warning("%s died (attempt %d): %s", self.label, attempt + 1, str(error).splitlines()[0])
+                self.forget(handle)
+                await asyncio.sleep(min(0.2 * 2**attempt, 5))
+        raise LostActor(f"the {self.label} died {ATTEMPTS} times in a row; its log in the Ray session says why")
+
+    def forget(self, handle: ActorHandle | None) -> None:
+        """Take ``handle`` for dead; the next call starts another."""
+        if handle is not None and self._handle is handle:
+            self._handle = None
+            ray.kill(handle)
+
+    def stop(self) -> None:
+        self.forget(self._handle)
+
+
+async def call_actor(handle: ActorHandle, method: str, *args: Any) -> Any:
+    """Await a method of an actor; where the caller is cancelled, the call is too."""
+    reference = getattr(handle, method).remote(*args)
+    try:
+        return await reference
+    except asyncio.CancelledError:
+        ray.cancel(reference)
+        raise

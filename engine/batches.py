@@ -1,0 +1,93 @@
+"""From finished groups to what is trained and what is reported. Pure functions, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections import defaultdict
+
+from engine.events import Episode, RolloutGroup
+from engine.types import Group, Trajectory
+
+SOLVED = 0.999
+"""A total from here on counts as correct in ``accuracy``."""
+
+
+def sampling_seed(seed: int, drawn: int) -> int:
+    """Seed of the ``drawn``-th prompt of a job; neighbours are far apart, since completion i of a group uses seed + i."""
+    digest = hashlib.sha256(f"{seed}/{drawn}".encode()).digest()
+    return int.from_bytes(digest[:4]) & 0x7FFFFFFF
+
+
+def trajectories(groups: list[Group]) -> list[Trajectory]:
+    return [trajectory for group in groups for trajectory in group.trajectories]
+
+
+def rewards(group: Group) -> list[float]:
+    return [trajectory.score.total for trajectory in group.trajectories]
+
+
+def accuracy(groups: list[Group]) -> float:
+    """Share of episodes whose total counts as correct."""
+    return statistics.fmean(t.score.total >= SOLVED for t in trajectories(groups))
+
+
+def batch_metrics(groups: list[Group], advantages: list[list[float]]) -> dict[str, float]:
+    """What is known of a batch before it is trained. Keys as in ``engine.events.StepCommitted``."""
+    episodes = trajectories(groups)
+    totals = [t.score.total for t in episodes]
+    lengths = [sum(t.loss_mask) for t in episodes]
+    parts: dict[str, list[float]] = defaultdict(list)
+    for trajectory in episodes:
+        for name, value in trajectory.score.parts.items():
+            parts[name].append(value)
+    return {
+        "reward_mean": statistics.fmean(totals),
+        "reward_std": statistics.pstdev(totals),
+        "accuracy": accuracy(groups),
+        "zero_variance_groups": float(sum(not any(group) for group in advantages)),
+        "completion_tokens_mean": statistics.fmean(lengths),
+        "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
+        "reward_errors": float(sum(t.score.error for t in episodes)),
+        "tokens_sampled": float(sum(lengths)),
+        **{f"reward_{name}": statistics.fmean(values) for name, values in parts.items()},
+    }
+
+
+def rollout_event(step: int, group: Group, advantages: list[float], version: int) -> RolloutGroup:
+    """A group as shown to a person."""
+    return RolloutGroup(
+        step=step,
+        row=group.row,
+        prompt=group.prompt_text,
+        answer=group.answer,
+        episodes=[
+            Episode(
+                completion=trajectory.text,
+                reward=trajectory.score.total,
+                parts=trajectory.score.parts,
+                reason=trajectory.score.reason,
+                error=trajectory.score.error,
+                advantage=advantage,
+                tokens=sum(trajectory.loss_mask),
+                truncated=trajectory.truncated,
+                adapter_version=version,
+            )
+            for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
+        ],
+    )
+
+
+def describe_silence(groups: list[Group], batches: int) -> str:
+    """Why there was nothing to learn from in the last ``batches`` batches, of which ``groups`` is the last."""
+    episodes = trajectories(groups)
+    errors = [t.score.reason for t in episodes if t.score.error]
+    if len(errors) == len(episodes):
+        return f"The reward failed on every completion of the last {batches} batches: {errors[0]}"
+    totals = sorted({round(t.score.total, 3) for t in episodes})
+    if len(totals) == 1:
+        return f"The reward never varied: every completion of the last {batches} batches scored {totals[0]:g}."
+    return (
+        f"The reward never varied among the completions of one prompt in the last {batches} batches, "
+        "so nothing tells a better completion from a worse one."
+    )

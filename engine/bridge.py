@@ -1,0 +1,103 @@
+"""The engine bridge: a Celery worker between the portal's broker and the controller on Ray.
+
+Commands are Celery tasks that hand over to the controller and return. A thread forwards events: it takes them from the
+controller's outbox as they come, sends them as batches, and sends again what the portal has not acknowledged after
+``RESEND_SECONDS``; so an event survives the loss of a bridge, a broker or a portal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import ray
+from celery import Task, signals
+from ray.actor import ActorHandle
+
+from engine.celery import app
+from engine.config import EngineConfig
+from engine.controller import connect
+from engine.events import EVENTS_QUEUE, INGEST_EVENTS
+from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, SUBMIT_JOB
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS = 200
+"""At most so many events in one message."""
+BATCH_SECONDS = 0.2
+"""Pause after a message, in which the next batch gathers."""
+RESEND_SECONDS = 30.0
+HAND_OVER_SECONDS = 30.0
+
+_connecting = threading.Lock()
+
+
+def controller() -> ActorHandle:
+    """The controller; connects this process to Ray (RAY_ADDRESS, or one on this machine) where it is not yet."""
+    with _connecting:
+        if not ray.is_initialized():
+            ray.init(
+                address=os.environ.get("RAY_ADDRESS", "auto"), namespace="marlaas", log_to_driver=False,
+                configure_logging=False,
+            )  # fmt: skip
+        return connect(EngineConfig())
+
+
+def hand_over(task: Task, method: str, *args: Any) -> None:
+    """Call the controller; where it cannot be reached, have the command delivered again later."""
+    try:
+        ray.get(getattr(controller(), method).remote(*args), timeout=HAND_OVER_SECONDS)
+    except (ray.exceptions.RayError, ConnectionError, TimeoutError) as error:
+        raise task.retry(exc=error, countdown=2, max_retries=None) from error
+
+
+@app.task(name=SUBMIT_JOB, bind=True)
+def submit_job(self: Task, spec: dict[str, Any]) -> None:
+    """Take on a job (``JobSpec`` as JSON)."""
+    hand_over(self, "submit", spec["job_id"], spec)
+
+
+@app.task(name=CANCEL_JOB, bind=True)
+def cancel_job(self: Task, job_id: str) -> None:
+    """Stop a job."""
+    hand_over(self, "cancel", job_id)
+
+
+@app.task(name=ACKNOWLEDGE_EVENTS, bind=True)
+def acknowledge_events(self: Task, acknowledged: dict[str, int]) -> None:
+    """The portal has stored these events: {job_id: highest sequence number without a gap before it}."""
+    hand_over(self, "acknowledge", acknowledged)
+
+
+def forward_events(stop: threading.Event) -> None:
+    """Send events as they come until ``stop``; trouble with Ray or the broker is waited out."""
+    cursor, mark, marked_at = 0, 0, time.monotonic()
+    while not stop.is_set():
+        try:
+            handle = controller()
+            last, batch = ray.get(handle.next_events.remote(cursor, BATCH_EVENTS, 10.0))
+            if batch.events:
+                app.send_task(INGEST_EVENTS, args=[batch.model_dump(mode="json")], queue=EVENTS_QUEUE)
+                cursor = last
+            if time.monotonic() - marked_at > RESEND_SECONDS:
+                oldest = ray.get(handle.oldest_pending.remote())
+                if oldest is not None and oldest <= mark:
+                    log.warning("events sent over %.0f s ago are not acknowledged: sending again", RESEND_SECONDS)
+                    cursor = oldest - 1
+                mark, marked_at = cursor, time.monotonic()
+        except Exception:
+            log.exception("events could not be forwarded; trying again")
+            stop.wait(2)
+        stop.wait(BATCH_SECONDS)
+
+
+@signals.worker_ready.connect
+def start_forwarding(sender: Any = None, **_: Any) -> None:
+    """Begin when the worker is up; end with it."""
+    stop = threading.Event()
+    thread = threading.Thread(target=forward_events, args=(stop,), name="forward-events", daemon=True)
+    signals.worker_shutting_down.connect(lambda **_: stop.set(), weak=False)
+    thread.start()

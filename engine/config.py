@@ -1,0 +1,65 @@
+"""Where and how large the engine runs: ``MARLAAS_<FIELD>`` in the environment, e.g. ``MARLAAS_ROLLOUT_WORKERS=2``.
+
+Nothing here changes a result, only speed and placement.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class EngineConfig(BaseSettings):
+    """Settings of one engine."""
+
+    model_config = SettingsConfigDict(env_prefix="MARLAAS_", extra="ignore", frozen=True)
+
+    var: Path = Path("var")
+    """Folder of everything written; on a cluster a folder all nodes share. The portal has the same."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    """OpenMP threads of each rollout worker and of the trainer on CPU. They take turns, so each may use all cores."""
+
+    rollout_workers: int = Field(default=1, ge=1)
+    """Rollout workers per pool."""
+    rollout_gpus: float = Field(default=0.5, ge=0)
+    """GPUs Ray reserves for a rollout worker (device cuda). 0.5 and 0.5 put rollout and trainer on one GPU."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs one rollout worker spreads the model over; needs rollout_gpus = tensor_parallel_size."""
+    gpu_memory_utilization: float = Field(default=0.45, gt=0, le=1)
+    """Share of a GPU's memory vLLM takes for weights and KV cache."""
+    kv_cache_gib: float = Field(default=1.0, gt=0)
+    """KV cache of a rollout worker on CPU, in GiB."""
+    adapter_slots: int = Field(default=8, ge=1)
+    """Adapters resident in a rollout worker (vLLM's max_loras). More jobs than slots are served by reloading."""
+    max_sequences: int = Field(default=128, ge=1)
+    """Sequences a rollout worker decodes at once."""
+
+    trainer_gpus: float = Field(default=0.5, ge=0)
+    trainer_token_budget: int = Field(default=2048, ge=64)
+    """Tokens of one forward and backward pass. Larger batches are accumulated."""
+    resident_jobs: int = Field(default=8, ge=1)
+    """Jobs whose adapter and optimizer stay in the trainer's memory; others are read from the store in their turn."""
+
+    grader_workers: int = Field(default=2, ge=2)
+    """Processes that grade, beside the engine. At least 2, so that one that hangs does not stop the others."""
+    probe_tolerance: float = Field(default=0.35, gt=0)
+    """Largest mean absolute difference of the probe's log-probabilities, trainer's to rollout's, after a publish."""
+
+    @property
+    def root(self) -> Path:
+        """Folder of the engine's own state."""
+        return self.var.resolve() / "engine"
+
+    @property
+    def models(self) -> Path:
+        """Folder of prepared base models."""
+        return self.var.resolve() / "models"
+
+    def job_dir(self, job_id: str) -> Path:
+        """Folder of a job's adapter versions."""
+        return self.root / "jobs" / job_id

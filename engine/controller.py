@@ -1,0 +1,174 @@
+"""The controller: one Ray actor that owns every job's state machine, the pools, and the outbox of events.
+
+Invariants: every job in the ledger that has not ended has exactly one running coroutine here; a controller that starts
+resumes them all from their last commits; commands are idempotent; a waiting job costs a coroutine and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from pydantic import ValidationError
+
+from engine.config import EngineConfig
+from engine.events import EventBatch, StatusChanged
+from engine.job import JobRun
+from engine.ledger import Ledger, Progress
+from engine.pool import Pool
+from engine.spec import BaseModelSpec, JobSpec
+from engine.types import Completion, RolloutRequest
+
+log = logging.getLogger(__name__)
+
+NAME = "controller"
+NAMESPACE = "marlaas"
+
+
+class Controller:
+    """See the module's docstring. All methods are coroutines of one event loop."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+        self._config = config
+        self._ledger = Ledger(config.root / "ledger.sqlite3")
+        self._pools: dict[str, asyncio.Task[Pool]] = {}
+        self._models: dict[str, BaseModelSpec] = {}
+        self._jobs: dict[str, tuple[JobRun, asyncio.Task[None]]] = {}
+        self._resumed = False
+        self._news = asyncio.Event()
+
+    def _resume(self) -> None:
+        """Start the coroutine of every unfinished job. Every method calls it first: Ray may restart the actor."""
+        if self._resumed:
+            return
+        self._resumed = True
+        for record in self._ledger.unfinished_jobs():
+            log.info("resuming job %s", record.job_id)
+            self._launch(record.spec, record.progress)
+
+    def _launch(self, spec: JobSpec, progress: Progress) -> None:
+        run = JobRun(spec, progress, self._ledger, self._config, self._pool, self._news.set)
+        task = asyncio.get_running_loop().create_task(run.run(), name=f"job {spec.job_id}")
+        self._jobs[spec.job_id] = (run, task)
+        task.add_done_callback(lambda _: self._jobs.pop(spec.job_id, None))
+        if progress.cancel:
+            task.cancel()
+
+    # --- commands ---
+
+    async def submit(self, job_id: str, spec: dict[str, Any]) -> None:
+        """Take on a job; a known job id is ignored. An invalid spec ends the job with its reason."""
+        self._resume()
+        try:
+            parsed = JobSpec.model_validate(spec)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            self._ledger.add_job(
+                job_id, spec, StatusChanged(status="failed", reason=f"Invalid job: {where}: {first['msg']}")
+            )
+        else:
+            accepted = StatusChanged(status="queued", reason="The engine has taken on the job.", next="It starts now.")
+            if self._ledger.add_job(job_id, spec, accepted):
+                self._launch(parsed, Progress())
+        self._news.set()
+
+    async def cancel(self, job_id: str) -> None:
+        """Stop a job; one that has ended or is unknown is left alone."""
+        self._resume()
+        running = self._jobs.get(job_id)
+        if running is None:
+            return
+        run, task = running
+        if not run.progress.cancel:
+            run.progress.cancel = True
+            self._ledger.report(job_id, progress=run.progress)  # a restart must not forget the wish
+            task.cancel()
+
+    # --- events ---
+
+    async def next_events(self, after: int, limit: int, timeout: float) -> tuple[int, EventBatch]:
+        """Unacknowledged events after outbox id ``after``, as soon as there are any; none after ``timeout`` seconds."""
+        self._resume()
+        last, batch = self._ledger.pending(after, limit)
+        if not batch.events:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._news.wait()
+            except TimeoutError:
+                return after, batch
+            last, batch = self._ledger.pending(after, limit)
+        return last, batch
+
+    async def oldest_pending(self) -> int | None:
+        """Outbox id of the oldest event the portal has not acknowledged."""
+        return self._ledger.oldest_pending()
+
+    async def acknowledge(self, acknowledged: dict[str, int]) -> None:
+        self._ledger.acknowledge(acknowledged)
+
+    # --- pools ---
+
+    async def _pool(self, model: BaseModelSpec) -> Pool:
+        """The running pool of a base model, started by whoever needs it first; a failed start is tried anew."""
+        task = self._pools.get(model.id)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            task = asyncio.get_running_loop().create_task(self._start_pool(model), name=f"pool {model.id}")
+            self._pools[model.id], self._models[model.id] = task, model
+        elif self._models[model.id] != model:
+            raise PoolConflict(
+                f"base model {model.id} is being served with other settings; restart the engine to apply the new ones"
+            )
+        return await asyncio.shield(task)
+
+    async def _start_pool(self, model: BaseModelSpec) -> Pool:
+        this = ray.get_runtime_context().current_actor
+        pool = Pool(model, self._config, this, self._ledger.next_lora_id)
+        await pool.start()
+        return pool
+
+    async def rollout(self, pool_id: str, request: RolloutRequest) -> list[Completion]:
+        """Draw completions; called by environment workers."""
+        self._resume()
+        task = self._pools.get(pool_id)
+        if task is None:
+            raise LookupError(f"no pool {pool_id!r} is running")
+        pool = await asyncio.shield(task)
+        return await pool.generate(request)
+
+    async def health(self) -> dict[str, Any]:
+        """Running jobs and pools, for a person."""
+        self._resume()
+        return {
+            "jobs": sorted(self._jobs),
+            "pools": {
+                model_id: "starting" if not task.done() else "failed" if task.exception() else "running"
+                for model_id, task in self._pools.items()
+            },
+        }
+
+
+class PoolConflict(RuntimeError):
+    """Two versions of a base model's settings under one id."""
+
+
+def connect(config: EngineConfig) -> ray.actor.ActorHandle:
+    """The running controller, started where there is none. It outlives its caller and its own crashes."""
+    return (
+        ray.remote(Controller)
+        .options(
+            name=NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=-1,
+            max_concurrency=100_000,
+        )
+        .remote(config)
+    )

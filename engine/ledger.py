@@ -1,0 +1,157 @@
+"""The engine's durable memory in one SQLite file: jobs, the outbox of events, counters.
+
+Invariants: a job's change of state and the event that reports it are one transaction; events of a job are numbered
+1, 2, 3, ... without gaps and stay until the portal acknowledges them; a LoRA id is handed out once, for ever.
+One process (the controller) writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.events import TERMINAL_STATUSES, Event, EventBatch, Payload, StatusChanged
+from engine.spec import JobSpec
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    job_id TEXT PRIMARY KEY, spec TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
+    last_seq INTEGER NOT NULL DEFAULT 0, progress TEXT NOT NULL DEFAULT '{}', submitted REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
+    UNIQUE (job_id, seq)
+);
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+"""
+
+
+@dataclass
+class Progress:
+    """What of a job has been reported already, so that a restart reports nothing twice and forgets nothing."""
+
+    step: int = 0
+    """Last step whose events are in the outbox."""
+    published: int = -1
+    """Last adapter version reported as published."""
+    evaluated: list[str] = field(default_factory=list)
+    """Policies evaluated: ``base`` or an adapter version as a string."""
+    first_ran: float = 0.0
+    """Seconds since the epoch."""
+    cancel: bool = False
+    """The tenant asked to cancel."""
+
+
+@dataclass
+class JobRecord:
+    """A job as the ledger has it."""
+
+    job_id: str
+    spec: JobSpec
+    status: str
+    progress: Progress
+
+
+class Ledger:
+    """See the module's docstring. Times are seconds since the epoch."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=20)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- jobs ---
+
+    def add_job(self, job_id: str, spec: dict[str, Any], first: StatusChanged) -> bool:
+        """Store a submitted job with its first event, in one transaction; False where the job is known already."""
+        with self._transaction():
+            cursor = self._db.execute(
+                "INSERT OR IGNORE INTO jobs (job_id, spec, status, reason, submitted) VALUES (?, ?, '', '', ?)",
+                (job_id, json.dumps(spec), time.time()),
+            )
+            if cursor.rowcount == 0:
+                return False
+            self._append(job_id, first)
+        return True
+
+    def unfinished_jobs(self) -> list[JobRecord]:
+        """In the order of submission."""
+        rows = self._db.execute("SELECT job_id, spec, status, progress FROM jobs ORDER BY submitted").fetchall()
+        return [self._record(row) for row in rows if row[2] not in TERMINAL_STATUSES]
+
+    @staticmethod
+    def _record(row: tuple[str, str, str, str]) -> JobRecord:
+        job_id, spec, status, progress = row
+        return JobRecord(job_id, JobSpec.model_validate_json(spec), status, Progress(**json.loads(progress)))
+
+    # --- events ---
+
+    def report(self, job_id: str, *payloads: Payload, progress: Progress | None = None) -> None:
+        """Append events of a job to the outbox and store its progress, in one transaction."""
+        with self._transaction():
+            self._append(job_id, *payloads)
+            if progress is not None:
+                self._db.execute("UPDATE jobs SET progress = ? WHERE job_id = ?", (json.dumps(vars(progress)), job_id))
+
+    def _append(self, job_id: str, *payloads: Payload) -> None:
+        (last,) = self._db.execute("SELECT last_seq FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+        for seq, payload in enumerate(payloads, start=last + 1):
+            event = Event(job_id=job_id, seq=seq, time=time.time(), payload=payload)
+            self._db.execute(
+                "INSERT INTO outbox (job_id, seq, event) VALUES (?, ?, ?)", (job_id, seq, event.model_dump_json())
+            )
+            if isinstance(payload, StatusChanged):
+                self._db.execute(
+                    "UPDATE jobs SET status = ?, reason = ? WHERE job_id = ?", (payload.status, payload.reason, job_id)
+                )
+        self._db.execute("UPDATE jobs SET last_seq = ? WHERE job_id = ?", (last + len(payloads), job_id))
+
+    def pending(self, after: int, limit: int) -> tuple[int, EventBatch]:
+        """Unacknowledged events with an outbox id above ``after``, oldest first, and the id of the last of them."""
+        rows = self._db.execute(
+            "SELECT id, event FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        ).fetchall()
+        events = [Event.model_validate_json(event) for _, event in rows]
+        return (rows[-1][0] if rows else after), EventBatch(events=events)
+
+    def oldest_pending(self) -> int | None:
+        """Outbox id of the oldest unacknowledged event."""
+        return self._db.execute("SELECT min(id) FROM outbox").fetchone()[0]
+
+    def acknowledge(self, acknowledged: dict[str, int]) -> None:
+        """Forget the events of each job up to the given sequence number: the portal has stored them."""
+        with self._transaction():
+            self._db.executemany("DELETE FROM outbox WHERE job_id = ? AND seq <= ?", list(acknowledged.items()))
+
+    # --- counters ---
+
+    def next_lora_id(self) -> int:
+        """A positive integer never handed out before."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO counters VALUES ('lora_id', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+            )
+            return int(self._db.execute("SELECT value FROM counters WHERE name = 'lora_id'").fetchone()[0])
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db)
+
+
+class _Transaction:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._db.execute("ROLLBACK" if kind else "COMMIT")

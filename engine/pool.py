@@ -1,0 +1,218 @@
+"""A pool: what serves one base model. Rollout workers, an environment worker, and one trainer behind its lane.
+
+Invariants: an adapter version is named to no request before every rollout worker has it and has proven, on the probe,
+that it serves the trained weights; the trainer works on one job at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from engine.actors import RestartingActor, call_actor
+from engine.config import EngineConfig
+from engine.data import DatasetRow
+from engine.environments.worker import EnvironmentWorker, GroupResult
+from engine.models import prepare
+from engine.rollout.worker import RolloutWorker
+from engine.scheduling.lane import Lane
+from engine.spec import BaseModelSpec, JobSpec
+from engine.training.trainer import Trainer
+from engine.types import AdapterRef, Commit, Completion, Policy, RolloutRequest, StepResult, TrainBatch
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY = 10_000
+"""Calls in flight in an async actor; each costs a coroutine, no thread."""
+
+
+class PublishError(RuntimeError):
+    """The rollout does not serve what the trainer committed."""
+
+
+class RayRollout:
+    """What an environment worker calls to have completions drawn: the controller, which picks a rollout worker."""
+
+    def __init__(self, controller: ActorHandle, pool_id: str) -> None:
+        self._controller = controller
+        self._pool_id = pool_id
+
+    async def __call__(self, request: RolloutRequest) -> list[Completion]:
+        completions: list[Completion] = await call_actor(self._controller, "rollout", self._pool_id, request)
+        return completions
+
+
+class Pool:
+    """See the module's docstring. ``start`` must have returned before anything else is called."""
+
+    def __init__(
+        self, model: BaseModelSpec, config: EngineConfig, controller: ActorHandle, next_lora_id: Callable[[], int]
+    ) -> None:
+        self.model = model
+        self.model_dir = ""
+        self.lane = Lane()
+        self._config = config
+        self._controller = controller
+        self._next_lora_id = next_lora_id
+        self._opened: dict[str, int] = {}  # job -> generation of the trainer that has it open
+        self._turns = itertools.count()
+        self._rollouts: list[RestartingActor] = []
+        self._environment: RestartingActor
+        self._trainer: RestartingActor
+
+    async def start(self) -> None:
+        """Prepare the model and start every actor. Raises BaseModelError or what an actor's start raises."""
+        config = self._config
+        prepare_remotely = ray.remote(prepare).options(num_cpus=0, max_retries=0)
+        try:
+            self.model_dir = str(await prepare_remotely.remote(self.model, config.models))
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        self._rollouts = [
+            RestartingActor(f"rollout worker {index}", self._create_rollout, lambda actor: actor.start.remote())
+            for index in range(config.rollout_workers)
+        ]
+        self._environment = RestartingActor("environment worker", self._create_environment)
+        self._trainer = RestartingActor("trainer", self._create_trainer)
+        try:
+            await asyncio.gather(*(actor.handle() for actor in self._actors()))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _actors(self) -> list[RestartingActor]:
+        return [*self._rollouts, self._environment, self._trainer]
+
+    def _options(self, gpus: float) -> dict[str, Any]:
+        # num_cpus=0: Ray does not schedule our actors by cores; OpenMP would otherwise be set to one thread.
+        threads = {"OMP_NUM_THREADS": str(self._config.threads)}
+        options: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": threads}}
+        if self._config.device == "cuda":
+            options["num_gpus"] = gpus
+        return options
+
+    def _create_rollout(self) -> ActorHandle:
+        config, model = self._config, self.model
+        actor = ray.remote(RolloutWorker).options(max_concurrency=CONCURRENCY, **self._options(config.rollout_gpus))
+        return actor.remote(
+            self.model_dir,
+            dtype=model.dtype,
+            max_model_len=model.context_length,
+            max_loras=config.adapter_slots,
+            max_lora_rank=model.max_lora_rank,
+            max_num_seqs=config.max_sequences,
+            kv_cache_gib=config.kv_cache_gib,
+            device=config.device,
+            tensor_parallel_size=config.tensor_parallel_size,
+            gpu_memory_utilization=config.gpu_memory_utilization,
+            threads=config.threads,
+        )
+
+    def _create_environment(self) -> ActorHandle:
+        actor = ray.remote(EnvironmentWorker).options(num_cpus=0, max_concurrency=CONCURRENCY)
+        return actor.remote(self.model_dir, self._config.grader_workers, RayRollout(self._controller, self.model.id))
+
+    def _create_trainer(self) -> ActorHandle:
+        config = self._config
+        actor = ray.remote(Trainer).options(**self._options(config.trainer_gpus))
+        return actor.remote(
+            self.model_dir,
+            dtype=self.model.dtype,
+            device=config.device,
+            threads=config.threads,
+            token_budget=config.trainer_token_budget,
+            max_resident_jobs=config.resident_jobs,
+        )
+
+    def stop(self) -> None:
+        for actor in self._actors():
+            actor.stop()
+
+    # --- rollout ---
+
+    async def generate(self, request: RolloutRequest) -> list[Completion]:
+        """Have one rollout worker, in turn, draw the request's completions."""
+        worker = self._rollouts[next(self._turns) % len(self._rollouts)]
+        completions: list[Completion] = await worker.call("generate", request)
+        return completions
+
+    async def publish(self, commit: Commit, probe_ids: list[int], probe_logprobs: list[float]) -> AdapterRef:
+        """Load a committed version into every rollout worker and prove that it is what was trained.
+
+        Args:
+            probe_ids: T token ids; none: no proof is asked for (version 0 equals the base).
+            probe_logprobs: the trainer's T-1 log-probabilities of ``probe_ids[1:]``.
+
+        Raises:
+            PublishError: a worker serves something else.
+        """
+        reference = AdapterRef(commit.job_id, commit.version, self._next_lora_id(), commit.path, commit.sha256)
+        await asyncio.gather(*(worker.call("load_adapter", reference) for worker in self._rollouts))
+        if probe_ids:
+            scores = await asyncio.gather(*(worker.call("score", reference, probe_ids) for worker in self._rollouts))
+            for worker, logprobs in zip(self._rollouts, scores, strict=True):
+                gap = statistics.fmean(abs(a - b) for a, b in zip(logprobs, probe_logprobs, strict=True))
+                if not gap <= self._config.probe_tolerance:
+                    raise PublishError(
+                        f"{worker.label} does not serve {reference.name} as trained: log-probabilities of the probe "
+                        f"differ by {gap:.3f} on average (tolerance {self._config.probe_tolerance})"
+                    )
+        return reference
+
+    async def retire(self, reference: AdapterRef) -> None:
+        """No new request will name this version: free its slot once the running ones end."""
+        await asyncio.gather(*(worker.call("remove_adapter", reference) for worker in self._rollouts))
+
+    # --- environment ---
+
+    async def run_group(
+        self, spec: JobSpec, policy: Policy, row_index: int, row: DatasetRow, prompt_ids: list[int], n: int,
+        temperature: float, seed: int,
+    ) -> GroupResult:  # fmt: skip
+        """Let ``n`` episodes answer one prompt."""
+        result: GroupResult = await self._environment.call(
+            "run_group", spec, policy, row_index, row, prompt_ids, n, temperature, seed
+        )
+        return result
+
+    # --- trainer ---
+
+    async def open_job(self, spec: JobSpec) -> Commit:
+        """The job's last commit; version 0 is made where there is none."""
+
+        async def open_job() -> Commit:
+            commit: Commit = await self._trainer.call("open_job", spec, self._job_dir(spec))
+            self._opened[spec.job_id] = self._trainer.generation
+            return commit
+
+        return await self.lane.run(spec.tenant_id, spec.job_id, spec.weight, open_job)
+
+    async def train(self, spec: JobSpec, batch: TrainBatch) -> StepResult:
+        """Wait for the lane, make one optimizer step, commit it."""
+
+        async def reopen(trainer: ActorHandle, generation: int) -> None:
+            if self._opened.get(spec.job_id) != generation:
+                await call_actor(trainer, "open_job", spec, self._job_dir(spec))
+                self._opened[spec.job_id] = generation
+
+        async def step() -> StepResult:
+            result: StepResult = await self._trainer.call("train_step", spec.job_id, batch, before=reopen)
+            return result
+
+        return await self.lane.run(spec.tenant_id, spec.job_id, spec.weight, step)
+
+    def _job_dir(self, spec: JobSpec) -> str:
+        return str(self._config.job_dir(spec.job_id))
+
+    async def close_job(self, spec: JobSpec) -> None:
+        """Free what the trainer holds of a job."""
+        self.lane.forget(spec.tenant_id, spec.job_id)
+        if self._opened.pop(spec.job_id, None) is not None:
+            await self._trainer.call("close_job", spec.job_id)

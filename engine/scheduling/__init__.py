@@ -1,0 +1,1 @@
+"""Who goes next: fair queues between tenants and jobs."""
