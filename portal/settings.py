@@ -57,6 +57,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "rest_framework",
+    "portal.pages",
     "portal.tenants",
     "portal.base_models",
     "portal.datasets",
@@ -82,6 +83,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.tenants.middleware.TenantMiddleware",
+    "portal.pages.http.ServiceErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -99,6 +101,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
+                "portal.pages.context.frame",
             ]
         },
     }
@@ -212,7 +215,7 @@ STATIC_ROOT = MARLAAS_VAR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "portal.pages.storage.ModuleStaticFilesStorage"},
 }
 FILE_UPLOAD_TEMP_DIR = MARLAAS_VAR / "tmp"
 FILE_UPLOAD_TEMP_DIR.mkdir(exist_ok=True)

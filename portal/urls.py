@@ -13,6 +13,7 @@ urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("api/v1/", include("portal.api.urls")),
     path("download/<str:token>", download_adapter, name="adapter-download"),
+    path("", include("portal.pages.urls")),
     path("", include("portal.tenants.urls")),
     path("datasets/", include("portal.datasets.urls")),
     path("rewards/", include("portal.rewards.urls")),

@@ -1,4 +1,10 @@
-from django.urls import URLPattern
+from django.urls import path
+
+from portal.datasets import views
 
 app_name = "datasets"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.dataset_list, name="list"),
+    path("new/", views.dataset_new, name="new"),
+    path("<uuid:dataset_id>/", views.dataset_detail, name="detail"),
+]

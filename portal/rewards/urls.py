@@ -1,4 +1,10 @@
-from django.urls import URLPattern
+from django.urls import path
+
+from portal.rewards import views
 
 app_name = "rewards"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.reward_list, name="list"),
+    path("new/", views.reward_new, name="new"),
+    path("<uuid:reward_id>/", views.reward_detail, name="detail"),
+]

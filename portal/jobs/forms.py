@@ -1,0 +1,209 @@
+"""The new-job form. Limits and defaults are read from ``engine.spec``, so that they are said in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from annotated_types import Ge, Gt, Le
+from django import forms
+from django.forms import ModelChoiceField
+from pydantic import BaseModel as PydanticModel
+
+from engine.spec import EvaluationSettings, Limits, LoraSettings, SamplingSettings, SingleTurn, TrainingSettings
+from portal.base_models.models import BaseModel
+from portal.base_models.selectors import list_base_models
+from portal.datasets.models import DatasetVersion
+from portal.datasets.selectors import list_dataset_versions
+from portal.jobs.models import Job
+from portal.rewards.models import RewardVersion
+from portal.rewards.selectors import list_reward_versions
+from portal.tenants.models import Tenant
+
+SECTIONS: dict[str, type[PydanticModel]] = {
+    "environment": SingleTurn,
+    "sampling": SamplingSettings,
+    "training": TrainingSettings,
+    "lora": LoraSettings,
+    "evaluation": EvaluationSettings,
+    "limits": Limits,
+}
+NAME_SEPARATOR = "__"
+"""``training.steps`` of the spec is the field ``training__steps`` of the form."""
+
+PRESETS: list[dict[str, Any]] = [
+    {
+        "id": "quick",
+        "title": "Quick look",
+        "text": "Does anything move? A few small steps.",
+        "icon": "zap",
+        "values": {"training__steps": 8, "training__prompts_per_step": 4, "training__group_size": 4},
+    },
+    {
+        "id": "balanced",
+        "title": "Balanced",
+        "text": "The defaults: a sound start for most tasks.",
+        "icon": "scale",
+        "values": {"training__steps": 20, "training__prompts_per_step": 8, "training__group_size": 8},
+    },
+    {
+        "id": "thorough",
+        "title": "Thorough",
+        "text": "More steps and larger groups, for the last points.",
+        "icon": "target",
+        "values": {"training__steps": 100, "training__prompts_per_step": 16, "training__group_size": 16},
+    },
+]
+
+BASIC = ["training__steps", "training__prompts_per_step", "training__group_size", "sampling__max_tokens"]
+ADVANCED = [
+    "training__learning_rate",
+    "sampling__temperature",
+    "lora__rank",
+    "lora__alpha",
+    "training__warmup_steps",
+    "training__max_grad_norm",
+    "training__clip_low",
+    "training__clip_high",
+    "evaluation__every_steps",
+    "evaluation__max_rows",
+    "limits__max_wall_seconds",
+    "limits__max_batches_without_signal",
+]
+
+
+def _number(name: str, label: str, help_text: str) -> forms.Field:
+    """A field for the setting ``name`` with the spec's default and limits."""
+    section, setting = name.split(NAME_SEPARATOR)
+    info = SECTIONS[section].model_fields[setting]
+    limits: dict[str, Any] = {}
+    for rule in info.metadata:
+        if isinstance(rule, Ge):
+            limits["min_value"] = rule.ge
+        elif isinstance(rule, Gt):
+            limits.setdefault("min_value", None)
+        elif isinstance(rule, Le):
+            limits["max_value"] = rule.le
+    if info.annotation is int:
+        return forms.IntegerField(label=label, help_text=help_text, initial=info.default, **limits)
+    return forms.FloatField(
+        label=label,
+        help_text=help_text,
+        initial=info.default,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+        **limits,
+    )
+
+
+class DatasetVersionChoice(ModelChoiceField):
+    def label_from_instance(self, obj: Any) -> str:
+        return f"{obj} · {obj.train_rows} training rows, {obj.held_out_rows} held out"
+
+
+class RewardVersionChoice(ModelChoiceField):
+    def label_from_instance(self, obj: Any) -> str:
+        return f"{obj} · {obj.grader_type.replace('_', ' ')}"
+
+
+class JobForm(forms.Form):
+    """What a job is made of. Names of settings are those of ``engine.spec.JobSpec`` with ``__`` for the dot."""
+
+    name = forms.CharField(
+        max_length=200,
+        label="Name",
+        help_text="To find it again.",
+        widget=forms.TextInput(attrs={"placeholder": "sums, first try", "autocomplete": "off"}),
+    )
+    dataset_version = DatasetVersionChoice(
+        queryset=DatasetVersion.objects.none(), label="Dataset version", empty_label="Choose a dataset version"
+    )
+    reward_version = RewardVersionChoice(
+        queryset=RewardVersion.objects.none(), label="Reward version", empty_label="Choose a reward version"
+    )
+    base_model = ModelChoiceField(
+        queryset=BaseModel.objects.none(), label="Base model", empty_label=None, widget=forms.RadioSelect
+    )
+
+    training__steps = _number("training__steps", "Steps", "Optimizer updates; each one saves an adapter version.")
+    training__prompts_per_step = _number(
+        "training__prompts_per_step", "Prompts per step", "Different rows answered in one step."
+    )
+    training__group_size = _number(
+        "training__group_size", "Group size", "Answers drawn for each prompt; they are judged against each other."
+    )
+    sampling__max_tokens = _number(
+        "sampling__max_tokens", "Longest completion", "Tokens. Longer answers are cut off; shorter is faster."
+    )
+    training__learning_rate = _number(
+        "training__learning_rate", "Learning rate", "Lower it where the reward jumps up and down."
+    )
+    sampling__temperature = _number(
+        "sampling__temperature", "Temperature", "Lower draws answers that differ less; with 1 the model is as it is."
+    )
+    lora__rank = _number("lora__rank", "LoRA rank", "Size of the adapter.")
+    lora__alpha = _number("lora__alpha", "LoRA alpha", "The adapter is scaled by alpha / rank.")
+    training__warmup_steps = _number("training__warmup_steps", "Warm-up steps", "The learning rate rises over these.")
+    training__max_grad_norm = _number("training__max_grad_norm", "Gradient clipping", "Largest gradient norm.")
+    training__clip_low = _number("training__clip_low", "Clip below", "Lower bound of the policy ratio: 1 minus this.")
+    training__clip_high = _number("training__clip_high", "Clip above", "Upper bound of the policy ratio: 1 plus this.")
+    evaluation__every_steps = _number(
+        "evaluation__every_steps", "Evaluate every", "Steps between held-out evaluations; 0: only at start and end."
+    )
+    evaluation__max_rows = _number("evaluation__max_rows", "Held-out rows used", "At most so many per evaluation.")
+    limits__max_wall_seconds = _number(
+        "limits__max_wall_seconds", "Time limit", "Seconds. The job stops there and keeps its adapter."
+    )
+    limits__max_batches_without_signal = _number(
+        "limits__max_batches_without_signal",
+        "Batches without signal",
+        "So many in a row in which all answers to a prompt score alike end the job: there is nothing to learn from.",
+    )
+    environment__system_prompt = forms.CharField(
+        required=False,
+        max_length=8000,
+        label="System prompt",
+        help_text="Put before every prompt that brings none of its own.",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Answer with the number alone."}),
+    )
+    seed = forms.IntegerField(
+        initial=0, min_value=0, max_value=2**31 - 1, label="Seed", help_text="The same seed draws the same rows."
+    )
+
+    def __init__(self, *args: Any, tenant: Tenant, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, queryset in {
+            "dataset_version": list_dataset_versions(tenant),
+            "reward_version": list_reward_versions(tenant),
+            "base_model": list_base_models(),
+        }.items():
+            field = self.fields[name]
+            assert isinstance(field, ModelChoiceField)
+            field.queryset = queryset
+
+    def to_settings(self) -> dict[str, Any]:
+        """The sections of ``engine.spec.JobSpec`` the form covers."""
+        settings: dict[str, Any] = {"seed": self.cleaned_data["seed"]}
+        for name, value in self.cleaned_data.items():
+            section, separator, setting = name.partition(NAME_SEPARATOR)
+            if separator:
+                settings.setdefault(section, {})[setting] = value
+        return settings
+
+
+def form_field_names() -> dict[str, str]:
+    """Names the service uses -> names of the form's fields."""
+    return {name.replace(NAME_SEPARATOR, "."): name for name in JobForm.base_fields}
+
+
+def initial_from_job(job: Job) -> dict[str, Any]:
+    """A form that would make the same job again."""
+    values: dict[str, Any] = {
+        "name": f"{job.name} (again)"[:200],
+        "dataset_version": job.dataset_version_id,
+        "reward_version": job.reward_version_id,
+        "base_model": job.base_model_id,
+        "seed": job.spec.get("seed", 0),
+    }
+    for section in SECTIONS:
+        for setting, value in job.spec.get(section, {}).items():
+            values[f"{section}{NAME_SEPARATOR}{setting}"] = value
+    return values

@@ -1,0 +1,153 @@
+"""Pages of jobs. The job page is made of parts that are also served alone, for the live updates."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from portal.adapters.selectors import list_adapter_versions
+from portal.errors import ServiceError
+from portal.jobs import history
+from portal.jobs.forms import ADVANCED, BASIC, PRESETS, JobForm, form_field_names, initial_from_job
+from portal.jobs.models import Job, Status
+from portal.jobs.selectors import get_job, list_jobs
+from portal.jobs.services import cancel_job, create_job
+from portal.pages.http import TenantRequest, add_service_errors, page_number, tenant_page, uuid_or_404, writer_page
+
+PAGE_SIZE = 25
+SHOWN_ADAPTERS = 5
+
+
+@tenant_page
+def job_list(request: TenantRequest) -> HttpResponse:
+    status = request.GET.get("status", "")
+    jobs = list_jobs(request.tenant)
+    if status in Status.values:
+        jobs = jobs.filter(status=status)
+    page = Paginator(jobs, PAGE_SIZE).get_page(page_number(request))
+    histories = history.reward_histories(page.object_list)
+    context = {
+        "page": page,
+        "items": [{"job": job, "rewards": histories[job.pk]} for job in page],
+        "status": status,
+        "statuses": Status.choices,
+    }
+    template = "jobs/_table.html" if request.headers.get("HX-Request") else "jobs/list.html"
+    return render(request, template, context)
+
+
+@writer_page
+def job_new(request: TenantRequest) -> HttpResponse:
+    """A new job, or (``?from=<job>``) one that starts from an earlier job's settings."""
+    if request.method != "POST":
+        return _show_form(request, JobForm(tenant=request.tenant, initial=_initial(request)))
+    form = JobForm(request.POST, tenant=request.tenant)
+    if not form.is_valid():
+        return _show_form(request, form)
+    try:
+        job = create_job(
+            tenant=request.tenant,
+            user=request.user,
+            name=form.cleaned_data["name"],
+            base_model_id=form.cleaned_data["base_model"].pk,
+            dataset_version=form.cleaned_data["dataset_version"],
+            reward_version=form.cleaned_data["reward_version"],
+            settings=form.to_settings(),
+            idempotency_key=request.POST.get("idempotency_key", ""),
+        )
+    except ServiceError as error:
+        add_service_errors(form, error, form_field_names())
+        return _show_form(request, form)
+    return redirect("jobs:detail", job.pk)
+
+
+def _initial(request: TenantRequest) -> dict[str, Any]:
+    earlier = request.GET.get("from")
+    if earlier:
+        return initial_from_job(get_job(request.tenant, uuid_or_404(earlier)))
+    return {name: request.GET[name] for name in ("dataset_version", "reward_version") if name in request.GET}
+
+
+def _show_form(request: TenantRequest, form: JobForm) -> HttpResponse:
+    context = {
+        "form": form,
+        "basic": [form[name] for name in BASIC],
+        "advanced": [form[name] for name in ADVANCED],
+        "advanced_open": any(form[name].errors for name in [*ADVANCED, "environment__system_prompt", "seed"]),
+        "base_models": list(form.fields["base_model"].queryset),  # type: ignore[attr-defined]
+        "presets": PRESETS,
+        "preset_values": {preset["id"]: preset["values"] for preset in PRESETS},
+        # One key per shown form: sending it twice makes one job.
+        "idempotency_key": request.POST.get("idempotency_key") or uuid.uuid4().hex,
+    }
+    return render(request, "jobs/new.html", context, status=400 if form.errors else 200)
+
+
+@tenant_page
+def job_detail(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    job = get_job(request.tenant, job_id)
+    context = {
+        **_summary(job),
+        **_rollouts(job),
+        **_messages(job),
+        **_adapters(request, job),
+        "curve": {"steps": history.step_points(job), "evaluations": history.evaluations(job)},
+        "socket_path": f"/ws/jobs/{job.pk}/",
+    }
+    return render(request, "jobs/detail.html", context)
+
+
+@tenant_page
+def job_summary(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    return render(request, "jobs/_summary.html", _summary(get_job(request.tenant, job_id)))
+
+
+@tenant_page
+def job_rollouts(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    """Groups newer than ``?after=<seq>``, to be put above those shown."""
+    after = request.GET.get("after", "")
+    job = get_job(request.tenant, job_id)
+    return render(request, "jobs/_rollouts.html", _rollouts(job, after=int(after) if after.isdigit() else 0))
+
+
+@tenant_page
+def job_messages(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    return render(request, "jobs/_messages.html", _messages(get_job(request.tenant, job_id)))
+
+
+@tenant_page
+def job_adapters(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    return render(request, "jobs/_adapters.html", _adapters(request, get_job(request.tenant, job_id)))
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    return {"job": job, "elapsed": history.elapsed(job), "seconds_left": history.seconds_left(job)}
+
+
+def _rollouts(job: Job, after: int = 0) -> dict[str, Any]:
+    groups = history.rollout_groups(job, after=after)
+    return {"job": job, "groups": groups, "last_rollout_seq": groups[0].seq if groups else after}
+
+
+def _messages(job: Job) -> dict[str, Any]:
+    return {"job": job, "events": history.messages(job)}
+
+
+def _adapters(request: TenantRequest, job: Job) -> dict[str, Any]:
+    adapters = list_adapter_versions(request.tenant, job.pk).filter(removed=False)
+    return {"job": job, "adapters": adapters[:SHOWN_ADAPTERS], "adapter_count": adapters.count()}
+
+
+@writer_page
+@require_POST
+def job_cancel(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
+    job = cancel_job(tenant=request.tenant, user=request.user, job_id=job_id)
+    messages.info(request, f"{job.name} is being cancelled. The adapter committed so far is kept.")
+    return redirect(reverse("jobs:detail", args=[job.pk]))

@@ -1,0 +1,30 @@
+// On every page: theme, menus, dialogs, copy buttons, times, toasts, keyboard.
+import { initCopyButtons } from "./copy.js";
+import { initDialogs, initMenus } from "./dialogs.js";
+import { initShortcuts } from "./shortcuts.js";
+import { initTheme } from "./theme-toggle.js";
+import { initTimes } from "./times.js";
+import { initToasts } from "./toasts.js";
+
+initTheme();
+initMenus();
+initDialogs();
+initCopyButtons();
+initTimes();
+initToasts();
+initShortcuts();
+
+// A form that was sent says so and cannot be sent twice.
+document.addEventListener("submit", (event) => {
+  const button = event.submitter;
+  if (!button?.dataset.busy || event.defaultPrevented) return;
+  const label = button.querySelector("[data-label]") ?? button;
+  label.textContent = button.dataset.busy;
+  button.setAttribute("aria-disabled", "true");
+  setTimeout(() => (button.disabled = true));
+});
+
+// Back/forward may restore a page with its button still disabled.
+addEventListener("pageshow", (event) => {
+  if (event.persisted && document.querySelector("[data-busy]:disabled")) location.reload();
+});

@@ -1,0 +1,81 @@
+// The WebSocket of one job: nothing missed, nothing twice.
+//
+// The server first sends what came after `after`, then new events as they are stored. After a cut the client connects
+// again with the last sequence number it has seen. Frames: {events: [{seq, type, time, payload}], job: {...}, last_seq}.
+
+const FIRST_DELAY_MS = 400;
+const LONGEST_DELAY_MS = 15_000;
+const OFFLINE_AFTER_FAILURES = 4;
+
+/** Full jitter: many clients that lost one server do not come back all at once. */
+export function backoff(failures, random = Math.random) {
+  return random() * Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** failures);
+}
+
+/** Dispatches `frame` (detail: {events, job}) and `state` (detail: "connecting" | "live" | "reconnecting" | "offline"
+ * | "closed"). */
+export class LiveConnection extends EventTarget {
+  #socket = null;
+  #failures = 0;
+  #timer = null;
+  #stopped = false;
+
+  constructor(path, after = 0) {
+    super();
+    this.path = path;
+    this.lastSeq = after;
+    this.state = "connecting";
+    addEventListener("online", () => this.#retryNow());
+    addEventListener("offline", () => this.#setState("offline"));
+    document.addEventListener("visibilitychange", () => document.hidden || this.#retryNow());
+  }
+
+  open() {
+    this.#timer = null;
+    const address = new URL(this.path, location.href);
+    address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    address.searchParams.set("after", this.lastSeq);
+    const socket = new WebSocket(address);
+    this.#socket = socket;
+    socket.addEventListener("open", () => {
+      this.#failures = 0;
+      this.#setState("live");
+    });
+    socket.addEventListener("message", (message) => this.#receive(JSON.parse(message.data)));
+    socket.addEventListener("close", () => this.#lost(socket));
+  }
+
+  /** No further events will come: close and stay closed. */
+  close() {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    this.#socket?.close();
+    this.#setState("closed");
+  }
+
+  #receive(frame) {
+    const events = (frame.events ?? []).filter((event) => event.seq > this.lastSeq);
+    for (const event of events) this.lastSeq = Math.max(this.lastSeq, event.seq);
+    this.dispatchEvent(new CustomEvent("frame", { detail: { events, job: frame.job } }));
+  }
+
+  #lost(socket) {
+    if (this.#stopped || socket !== this.#socket) return;
+    this.#failures += 1;
+    const offline = !navigator.onLine || this.#failures >= OFFLINE_AFTER_FAILURES;
+    this.#setState(offline ? "offline" : "reconnecting");
+    this.#timer = setTimeout(() => this.open(), backoff(this.#failures));
+  }
+
+  #retryNow() {
+    if (this.#timer === null || this.#stopped) return;
+    clearTimeout(this.#timer);
+    this.open();
+  }
+
+  #setState(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.dispatchEvent(new CustomEvent("state", { detail: state }));
+  }
+}
