@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
@@ -38,11 +39,41 @@ def list_events(
     exclude: Iterable[str] = (),
 ) -> list[JobEvent]:
     """The job's events with ``after < seq <= last_seq``, in order, at most ``limit``; Http404 for a foreign job."""
-    job = get_job(tenant, job_id)
+    return list(_select_events(get_job(tenant, job_id), after, types, exclude)[:limit])
+
+
+def _select_events(job: Job, after: int, types: Iterable[str] | None, exclude: Iterable[str]) -> QuerySet[JobEvent]:
     events = JobEvent.objects.filter(job=job, seq__gt=after, seq__lte=job.last_seq).order_by("seq")
     if types is not None:
         events = events.filter(type__in=list(types))
-    return list(events.exclude(type__in=list(exclude))[:limit])
+    return events.exclude(type__in=list(exclude))
+
+
+@dataclass(frozen=True)
+class News:
+    """What a reader with a cursor has not seen yet."""
+
+    job: Job
+    events: list[dict[str, Any]]
+    """As ``render_event`` gives them."""
+    last_seq: int
+    """The reader's next cursor: nothing the reader wants lies between it and the last event given."""
+
+
+def read_news(
+    tenant: Tenant,
+    job_id: uuid.UUID,
+    *,
+    after: int,
+    limit: int,
+    types: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+) -> News:
+    """The next ``limit`` events after ``after`` and where to go on; raises Http404 for a foreign job."""
+    job = get_job(tenant, job_id)
+    found = [render_event(event) for event in _select_events(job, after, types, exclude)[:limit]]
+    last_seq = found[-1]["seq"] if len(found) == limit else max(after, job.last_seq)
+    return News(job=job, events=found, last_seq=last_seq)
 
 
 def render_event(event: JobEvent) -> dict[str, Any]:

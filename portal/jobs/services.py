@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import uuid
+from collections import defaultdict
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -18,17 +21,21 @@ from django.http import Http404
 from django.utils import timezone
 from pydantic import ValidationError
 
-from engine.events import TERMINAL_STATUSES
+from engine.events import TERMINAL_STATUSES, Event, EventBatch
 from engine.spec import JobSpec
 from portal.base_models.selectors import find_base_model, list_base_models
 from portal.datasets.models import DatasetVersion
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded, field_errors
-from portal.jobs.models import Job
-from portal.jobs.outbox import send_commands
+from portal.jobs.models import Job, JobEvent
+from portal.jobs.outbox import acknowledge_events, send_commands
+from portal.jobs.projection import advance_job
+from portal.json_values import make_storable, unstorable_fields
 from portal.live.wake import wake_readers
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+
+logger = logging.getLogger(__name__)
 
 SETTINGS_SECTIONS = ("environment", "sampling", "training", "lora", "evaluation", "limits", "seed")
 WAITING_REASON = "Waiting for the engine to take the job."
@@ -119,6 +126,7 @@ def _build_spec(
         FieldError(section, "is not a known setting; check the spelling")
         for section in sorted(settings.keys() - set(SETTINGS_SECTIONS))
     ]
+    errors += unstorable_fields(settings)
     if errors or base_model is None:
         raise InvalidInput("The job was not created.", fields=errors)
     data = {
@@ -170,3 +178,39 @@ def cancel_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
             transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
             transaction.on_commit(lambda: wake_readers([job]))
     return job
+
+
+def ingest_events(*, batch: EventBatch) -> dict[str, int]:
+    """Store what is new of a batch, bring its jobs up to date, then acknowledge and wake readers.
+
+    Repeats and batches out of order are harmless. Returns, by job id, the seq up to which the engine may forget:
+    the highest one without a gap below; for a job the portal does not know, the highest in the batch.
+    """
+    by_job: dict[str, list[Event]] = defaultdict(list)
+    for event in batch.events:
+        by_job[event.job_id].append(event)
+    with transaction.atomic():
+        # Ordered locks: two ingestions of the same jobs wait for each other instead of deadlocking.
+        jobs = list(Job.objects.select_for_update().filter(pk__in=list(by_job)).order_by("pk"))
+        JobEvent.objects.bulk_create(
+            [_to_row(job, event) for job in jobs for event in by_job[job.pk.hex] if event.seq > job.last_seq],
+            ignore_conflicts=True,
+        )
+        changed = [job for job in jobs if advance_job(job)]
+        acknowledged = {job.pk.hex: job.last_seq for job in jobs if job.last_seq}
+        for job_id in by_job.keys() - {job.pk.hex for job in jobs}:
+            logger.warning("Dropped %d event(s) of job %s, which does not exist", len(by_job[job_id]), job_id)
+            acknowledged[job_id] = max(event.seq for event in by_job[job_id])
+        transaction.on_commit(lambda: acknowledge_events(acknowledged))
+        transaction.on_commit(lambda: wake_readers(changed))
+    return acknowledged
+
+
+def _to_row(job: Job, event: Event) -> JobEvent:
+    return JobEvent(
+        job=job,
+        seq=event.seq,
+        type=event.payload.type,
+        time=datetime.fromtimestamp(event.time, tz=UTC),
+        payload=make_storable(event.payload.model_dump(mode="python")),
+    )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from celery import shared_task
 
-from engine.events import ENGINE_READY
+from engine.events import ENGINE_READY, INGEST_EVENTS, EventBatch
+from portal.jobs import services
 from portal.jobs.outbox import send_commands
+
+
+@shared_task(name=INGEST_EVENTS)
+def ingest_events(batch: dict[str, Any]) -> None:
+    """Store a batch of the engine's events; one that fails comes again, for the engine hears no acknowledgement."""
+    services.ingest_events(batch=EventBatch.model_validate(batch))
 
 
 @shared_task(name="portal.resend_commands")

@@ -25,12 +25,18 @@ def tenant_group(tenant_id: uuid.UUID) -> str:
 
 def wake_readers(jobs: Iterable[Job]) -> None:
     """Wake the sockets of these jobs and of their tenants' job lists. Readers catch up later where it fails."""
-    layer = get_channel_layer()
-    send = async_to_sync(layer.group_send)
+    messages = [
+        (group, {"type": "job.news", "job_id": job.pk.hex})
+        for job in jobs
+        for group in (job_group(job.pk), tenant_group(job.tenant_id))
+    ]
     try:
-        for job in jobs:
-            message = {"type": "job.news", "job_id": job.pk.hex}
-            send(job_group(job.pk), message)
-            send(tenant_group(job.tenant_id), message)
+        async_to_sync(_send)(messages)
     except (RedisError, OSError) as error:
         logger.warning("The channel layer cannot be reached, readers are not woken: %s", error)
+
+
+async def _send(messages: list[tuple[str, dict[str, str]]]) -> None:
+    layer = get_channel_layer()
+    for group, message in messages:
+        await layer.group_send(group, message)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from engine.spec import RewardSpec
 from portal.errors import FieldError, InvalidInput, field_errors
+from portal.json_values import unstorable_fields
 from portal.rewards.models import RewardFunction, RewardVersion
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
@@ -26,6 +27,7 @@ def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[s
     name = name.strip()
     if not 1 <= len(name) <= 100:
         errors.append(FieldError("name", "Give the reward function a name of at most 100 characters."))
+    errors += unstorable_fields(spec)
     try:
         normalised = RewardSpec.model_validate(spec).model_dump(mode="json")
     except ValidationError as error:

@@ -1,0 +1,60 @@
+"""What a job's events say about the job: the fields of ``Job`` under "projection", and its adapter versions.
+
+Invariant: a pure function of the events 1..``last_seq`` in order; how they were batched or repeated leaves no trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.events import TERMINAL_STATUSES, AdapterPublished, AdapterRemoved
+from portal.adapters.services import record_published, record_removed
+from portal.jobs.models import Job, JobEvent, Status
+
+PROJECTED_FIELDS = [
+    "last_seq",
+    "status",
+    "reason",
+    "next",
+    "step",
+    "metrics",
+    "base_accuracy",
+    "accuracy",
+    "started_at",
+    "finished_at",
+]
+
+
+def advance_job(job: Job) -> bool:
+    """Apply the stored events that follow ``job.last_seq`` without a gap and save; False where there are none."""
+    before = job.last_seq
+    for event in JobEvent.objects.filter(job=job, seq__gt=before).order_by("seq").iterator(chunk_size=500):
+        if event.seq != job.last_seq + 1:
+            break
+        _apply(job, event)
+        job.last_seq = event.seq
+    if job.last_seq == before:
+        return False
+    job.save(update_fields=PROJECTED_FIELDS)
+    return True
+
+
+def _apply(job: Job, event: JobEvent) -> None:
+    payload: dict[str, Any] = event.payload
+    match event.type:
+        case "status":
+            job.status, job.reason, job.next = payload["status"], payload["reason"], payload["next"]
+            if job.status != Status.QUEUED and job.started_at is None:
+                job.started_at = event.time
+            job.finished_at = event.time if job.status in TERMINAL_STATUSES else None
+        case "step":
+            job.step = payload["step"]
+            job.metrics = {name: value for name, value in payload["metrics"].items() if value is not None}
+        case "evaluation" if payload["adapter_version"] is None:
+            job.base_accuracy = payload["accuracy"]
+        case "evaluation":
+            job.accuracy = payload["accuracy"]
+        case "adapter":
+            record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
+        case "adapter_removed":
+            record_removed(job=job, payload=AdapterRemoved.model_validate(payload))
