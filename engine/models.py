@@ -227,8 +227,8 @@ def _convert_gguf(spec: BaseModelSpec, source: Path, target: Path) -> None:
         ) from error
     # The weights are plain tensors by now, but the model still calls itself quantised and would not be saved.
     del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
+    setattr(model, "hf_quantizer", None)  # noqa: B010
+    setattr(model, "is_quantized", False)  # noqa: B010
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
 
