@@ -1,3 +1,35 @@
-from django.urls import URLPattern
+from django.urls import path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-urlpatterns: list[URLPattern] = []
+from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
+from portal.api.views.base import unknown_address
+from portal.api.views.base_models import BaseModelsView
+from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
+from portal.api.views.jobs import CancelJobView, JobEventsView, JobsView, JobView
+from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
+
+docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
+
+app_name = "api"
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(throttle_classes=[]), name="schema"),
+    path(
+        "docs/",
+        SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[]),
+        name="docs",
+    ),
+    path("base-models/", BaseModelsView.as_view(), name="base-models"),
+    path("datasets/", DatasetsView.as_view(), name="datasets"),
+    path("datasets/<uuid:dataset_id>/", DatasetView.as_view(), name="dataset"),
+    path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
+    path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
+    path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
+    path("jobs/", JobsView.as_view(), name="jobs"),
+    path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),
+    path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
+    path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
+    path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
+    path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
+    path("<path:rest>", unknown_address),
+]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import uuid
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api import serializers
+from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
+from portal.datasets.selectors import get_dataset_version
+from portal.errors import FieldError, InvalidInput
+from portal.jobs.models import Job
+from portal.jobs.selectors import get_job, list_jobs, read_news
+from portal.jobs.services import cancel_job, create_job
+from portal.rewards.selectors import get_reward_version
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Sent again with the same request, it answers with the job made the first time.",
+)
+
+
+@extend_schema_view(get=extend_schema(summary="Jobs", responses={200: serializers.JobOutput, **ERRORS}))
+class JobsView(TenantListView[Job]):
+    serializer_class = serializers.JobOutput
+
+    def select(self) -> QuerySet[Job]:
+        return list_jobs(self.tenant)
+
+    @extend_schema(
+        summary="Start a job",
+        parameters=[IDEMPOTENCY_KEY],
+        request=serializers.JobInput,
+        responses={201: serializers.JobOutput, **ERRORS, **CONFLICT},
+    )
+    def post(self, request: Request) -> Response:
+        data = validated(serializers.JobInput(data=request.data))
+        key = request.headers.get("Idempotency-Key", "").strip()
+        if len(key) > 200:
+            raise InvalidInput(
+                "The job was not created.", fields=[FieldError("Idempotency-Key", "must have at most 200 characters")]
+            )
+        job = create_job(
+            tenant=self.tenant,
+            user=self.user,
+            name=data["name"],
+            base_model_id=data["base_model"],
+            dataset_version=get_dataset_version(self.tenant, data["dataset_version"]),
+            reward_version=get_reward_version(self.tenant, data["reward_version"]),
+            settings=data["settings"],
+            idempotency_key=key,
+        )
+        return Response(serializers.JobOutput(job).data, status=201)
+
+
+class JobView(ApiView):
+    @extend_schema(summary="One job", responses={200: serializers.JobOutput, **ERRORS})
+    def get(self, request: Request, job_id: uuid.UUID) -> Response:
+        return Response(serializers.JobOutput(get_job(self.tenant, job_id)).data)
+
+
+class CancelJobView(ApiView):
+    @extend_schema(
+        summary="Cancel a job",
+        description="The engine then ends it; harmless where the job has ended.",
+        request=None,
+        responses={202: serializers.JobOutput, **ERRORS},
+    )
+    def post(self, request: Request, job_id: uuid.UUID) -> Response:
+        job = cancel_job(tenant=self.tenant, user=self.user, job_id=job_id)
+        return Response(serializers.JobOutput(job).data, status=202)
+
+
+class JobEventsView(ApiView):
+    @extend_schema(
+        summary="Events of a job",
+        description="In order, from after a seq on. Ask again with 'after' = 'last_seq' of the answer.",
+        parameters=[serializers.EventsQuery],
+        responses={200: serializers.EventsOutput, **ERRORS},
+    )
+    def get(self, request: Request, job_id: uuid.UUID) -> Response:
+        query = validated(serializers.EventsQuery(data=request.query_params))
+        types = [name.strip() for name in query["type"].split(",") if name.strip()]
+        news = read_news(self.tenant, job_id, after=query["after"], limit=query["limit"], types=types or None)
+        finished = news.job.is_finished and news.last_seq >= news.job.last_seq
+        output = serializers.EventsOutput({"events": news.events, "last_seq": news.last_seq, "finished": finished})
+        return Response(output.data)
