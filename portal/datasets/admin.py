@@ -1,0 +1,25 @@
+from django.contrib import admin
+
+from portal.datasets.models import Dataset, DatasetVersion
+from portal.read_only_admin import ReadOnly, ReadOnlyInline
+
+
+class DatasetVersionInline(ReadOnlyInline):
+    model = DatasetVersion
+    fields = ["number", "rows", "train_rows", "held_out_rows", "size_bytes", "sha256", "created_at"]
+
+
+@admin.register(Dataset)
+class DatasetAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "created_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+    search_fields = ["name"]
+    inlines = [DatasetVersionInline]
+
+
+@admin.register(DatasetVersion)
+class DatasetVersionAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["dataset", "number", "rows", "train_rows", "held_out_rows", "created_at"]
+    list_filter = ["dataset__tenant"]
+    list_select_related = ["dataset"]

@@ -1,0 +1,25 @@
+from django.contrib import admin
+
+from portal.read_only_admin import ReadOnly, ReadOnlyInline
+from portal.rewards.models import RewardFunction, RewardVersion
+
+
+class RewardVersionInline(ReadOnlyInline):
+    model = RewardVersion
+    fields = ["number", "grader_type", "created_at"]
+
+
+@admin.register(RewardFunction)
+class RewardFunctionAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "created_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+    search_fields = ["name"]
+    inlines = [RewardVersionInline]
+
+
+@admin.register(RewardVersion)
+class RewardVersionAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["reward_function", "number", "grader_type", "created_at"]
+    list_filter = ["reward_function__tenant"]
+    list_select_related = ["reward_function"]
