@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.text import slugify
 
 from portal.adapters.selectors import get_adapter_version, list_adapter_versions
 from portal.adapters.services import create_download_link
@@ -15,6 +16,8 @@ from portal.jobs.selectors import get_job
 from portal.pages.http import TenantRequest, page_number, tenant_page, uuid_or_404
 
 PAGE_SIZE = 25
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values vLLM takes for --max-lora-rank."""
 
 
 @tenant_page
@@ -34,8 +37,9 @@ def adapter_detail(request: TenantRequest, adapter_id: uuid.UUID) -> HttpRespons
     context = {
         "adapter": adapter,
         "base_model": base_model,
-        "hub_name": base_model.location if base_model.source == base_model.Source.HUGGINGFACE else "",
-        "file_name": f"{adapter.job.name}-v{adapter.version}",
+        "base_name": base_model.pk if base_model.source == base_model.Source.BUNDLED else base_model.location,
+        "folder": f"{slugify(adapter.job.name) or 'adapter'}-v{adapter.version}",
+        "vllm_rank": next((rank for rank in VLLM_RANKS if rank >= adapter.rank), adapter.rank),
         "link": None if adapter.removed else request.build_absolute_uri(create_download_link(adapter=adapter)),
         "link_minutes": settings.DOWNLOAD_LINK_SECONDS // 60,
     }

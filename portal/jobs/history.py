@@ -19,18 +19,18 @@ MAX_POINTS = 1000
 """Of a curve: more cannot be told apart on a screen."""
 SPARKLINE_STEPS = 60
 
-MESSAGES = ("status", "notice", "evaluation", "adapter", "adapter_removed")
-"""Event types that read as a message; steps, rollouts and spans are shown as curves and lists of their own."""
+MESSAGES = Q(type__in=("status", "notice", "evaluation", "adapter_removed")) | Q(type="adapter", payload__final=True)
+"""Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
 
 
-def _events(job: Job, *types: str) -> QuerySet[JobEvent]:
-    return JobEvent.objects.filter(job=job, seq__lte=job.last_seq, type__in=types)
+def _events(job: Job, which: Q) -> QuerySet[JobEvent]:
+    return JobEvent.objects.filter(which, job=job, seq__lte=job.last_seq)
 
 
 def step_points(job: Job) -> list[dict[str, Any]]:
     """``{"step", "metrics"}`` in order, thinned evenly to about ``MAX_POINTS``; the last step is always among them."""
     stride = max(1, job.step // MAX_POINTS)
-    payloads = _events(job, "step").order_by("seq").values_list("payload", flat=True)
+    payloads = _events(job, Q(type="step")).order_by("seq").values_list("payload", flat=True)
     return [
         {"step": payload["step"], "metrics": payload["metrics"]}
         for payload in payloads.iterator()
@@ -40,17 +40,17 @@ def step_points(job: Job) -> list[dict[str, Any]]:
 
 def evaluations(job: Job) -> list[dict[str, Any]]:
     """Payloads of the held-out evaluations, in order."""
-    return list(_events(job, "evaluation").order_by("seq").values_list("payload", flat=True))
+    return list(_events(job, Q(type="evaluation")).order_by("seq").values_list("payload", flat=True))
 
 
 def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> list[JobEvent]:
     """The latest groups, newest first, only those after seq ``after``."""
-    return list(_events(job, "rollout").filter(seq__gt=after).order_by("-seq")[:limit])
+    return list(_events(job, Q(type="rollout")).filter(seq__gt=after).order_by("-seq")[:limit])
 
 
 def messages(job: Job, *, limit: int = 30) -> list[JobEvent]:
     """The latest events that read as a message, newest first."""
-    return list(_events(job, *MESSAGES).order_by("-seq")[:limit])
+    return list(_events(job, MESSAGES).order_by("-seq")[:limit])
 
 
 def reward_histories(jobs: Iterable[Job]) -> dict[UUID, list[float]]:
@@ -76,7 +76,7 @@ def seconds_left(job: Job, now: datetime | None = None) -> float | None:
     """Estimate for the remaining steps from the pace of those done; None before the second step or after the end."""
     if job.is_finished or job.step < 2 or job.started_at is None:
         return None
-    times = list(_events(job, "step").order_by("-seq").values_list("time", flat=True)[:10])
+    times = list(_events(job, Q(type="step")).order_by("-seq").values_list("time", flat=True)[:10])
     if len(times) < 2:
         return None
     pace = (times[0] - times[-1]).total_seconds() / (len(times) - 1)

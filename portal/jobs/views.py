@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from portal.adapters.selectors import list_adapter_versions
 from portal.errors import ServiceError
 from portal.jobs import history
-from portal.jobs.forms import ADVANCED, BASIC, PRESETS, JobForm, form_field_names, initial_from_job
+from portal.jobs.forms import ADVANCED, BASIC, PRESETS, SECTIONS, JobForm, form_field_names, initial_from_job
 from portal.jobs.models import Job, Status
 from portal.jobs.selectors import get_job, list_jobs
 from portal.jobs.services import cancel_job, create_job
@@ -76,8 +76,12 @@ def _initial(request: TenantRequest) -> dict[str, Any]:
 
 
 def _show_form(request: TenantRequest, form: JobForm) -> HttpResponse:
+    datasets = list(form.fields["dataset_version"].queryset)  # type: ignore[attr-defined]
     context = {
         "form": form,
+        "datasets": datasets,
+        "rewards": form.fields["reward_version"].queryset.exists(),  # type: ignore[attr-defined]
+        "row_counts": {str(v.pk): {"train": v.train_rows, "held_out": v.held_out_rows} for v in datasets},
         "basic": [form[name] for name in BASIC],
         "advanced": [form[name] for name in ADVANCED],
         "advanced_open": any(form[name].errors for name in [*ADVANCED, "environment__system_prompt", "seed"]),
@@ -100,6 +104,7 @@ def job_detail(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
         **_adapters(request, job),
         "curve": {"steps": history.step_points(job), "evaluations": history.evaluations(job)},
         "socket_path": f"/ws/jobs/{job.pk}/",
+        "job_settings": _settings(job),
     }
     return render(request, "jobs/detail.html", context)
 
@@ -128,7 +133,22 @@ def job_adapters(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
 
 
 def _summary(job: Job) -> dict[str, Any]:
-    return {"job": job, "elapsed": history.elapsed(job), "seconds_left": history.seconds_left(job)}
+    known = job.accuracy is not None and job.base_accuracy is not None
+    return {
+        "job": job,
+        "elapsed": history.elapsed(job),
+        "seconds_left": history.seconds_left(job),
+        "gain": f"{100 * (job.accuracy - job.base_accuracy):+.1f} points" if known else "",  # type: ignore[operator]
+    }
+
+
+def _settings(job: Job) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """The spec's sections as people read them."""
+    sections = [("seed", {"seed": job.spec["seed"]}), *((name, job.spec[name]) for name in SECTIONS)]
+    return [
+        (section.capitalize(), [(name.replace("_", " "), value) for name, value in values.items() if value != ""])
+        for section, values in sections[1:] + sections[:1]
+    ]
 
 
 def _rollouts(job: Job, after: int = 0) -> dict[str, Any]:

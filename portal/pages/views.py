@@ -68,7 +68,7 @@ def _checklist(tenant: Tenant) -> list[dict[str, Any]]:
         },
         {
             "title": "Start a job",
-            "text": "The model answers your prompts, the reward scores the answers, and training favours the better ones.",
+            "text": "The model answers your prompts, the reward scores the answers, training favours the better.",
             "done": list_jobs(tenant).exists(),
             "href": reverse("jobs:new"),
             "action": "Start a job",

@@ -6,6 +6,7 @@
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
 const OFFLINE_AFTER_FAILURES = 4;
+const FINAL_CODES = new Set([4401, 4404]); // signed out, not found: trying again would not help
 
 /** Full jitter: many clients that lost one server do not come back all at once. */
 export function backoff(failures, random = Math.random) {
@@ -42,7 +43,7 @@ export class LiveConnection extends EventTarget {
       this.#setState("live");
     });
     socket.addEventListener("message", (message) => this.#receive(JSON.parse(message.data)));
-    socket.addEventListener("close", () => this.#lost(socket));
+    socket.addEventListener("close", ({ code }) => (FINAL_CODES.has(code) ? this.close() : this.#lost(socket)));
   }
 
   /** No further events will come: close and stay closed. */
@@ -55,7 +56,7 @@ export class LiveConnection extends EventTarget {
 
   #receive(frame) {
     const events = (frame.events ?? []).filter((event) => event.seq > this.lastSeq);
-    for (const event of events) this.lastSeq = Math.max(this.lastSeq, event.seq);
+    this.lastSeq = Math.max(this.lastSeq, frame.last_seq ?? 0); // may be ahead of the events: some are left out
     this.dispatchEvent(new CustomEvent("frame", { detail: { events, job: frame.job } }));
   }
 

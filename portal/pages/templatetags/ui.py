@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from django import template
@@ -13,6 +14,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
+
+FULL_SCORE = 0.999
+"""From here an episode counts as correct, as in the engine."""
 
 STATUS_ICONS = {
     "queued": "clock",
@@ -138,3 +142,24 @@ def points(values: list[float]) -> str:
         f"{100 * index / (len(values) - 1):.1f},{23 - 22 * min(1.0, max(0.0, value)):.1f}"
         for index, value in enumerate(values)
     )
+
+
+@register.filter
+def signed(value: float, digits: int = 2) -> str:
+    """``0.5`` -> ``+0.50``."""
+    return f"{value:+.{digits}f}"
+
+
+@register.filter
+def mean_reward(episodes: list[dict[str, Any]]) -> float | None:
+    return fmean(episode["reward"] for episode in episodes) if episodes else None
+
+
+@register.filter
+def score_class(episode: dict[str, Any]) -> str:
+    """Colour of an episode's score: an error, nothing, something, full marks."""
+    if episode["error"]:
+        return "score--error"
+    if episode["reward"] >= FULL_SCORE:
+        return "score--full"
+    return "score--some" if episode["reward"] > 0 else "score--none"

@@ -1,0 +1,34 @@
+// The parts of a mix: added from a template, removed, numbered as Django's formset wants them.
+
+const parts = document.querySelector("[data-parts]");
+const template = document.querySelector("[data-part-template]");
+const total = document.getElementById("id_parts-TOTAL_FORMS");
+const add = document.querySelector("[data-add-part]");
+const most = Number(document.getElementById("id_parts-MAX_NUM_FORMS").value);
+
+function renumber() {
+  [...parts.children].forEach((part, index) => {
+    for (const node of part.querySelectorAll("[name], [id], [for], [aria-describedby]")) {
+      for (const attribute of ["name", "id", "for", "aria-describedby"]) {
+        const value = node.getAttribute(attribute);
+        if (value) node.setAttribute(attribute, value.replace(/parts-(\d+|__prefix__)-/g, `parts-${index}-`));
+      }
+    }
+  });
+  total.value = parts.children.length;
+  add.disabled = parts.children.length >= most;
+}
+
+add.addEventListener("click", () => {
+  parts.append(template.content.cloneNode(true));
+  renumber();
+  parts.lastElementChild.querySelector("input").focus();
+});
+
+parts.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-remove-part]");
+  if (!button) return;
+  button.closest(".part").remove();
+  renumber();
+  (parts.lastElementChild?.querySelector("input") ?? add).focus();
+});
