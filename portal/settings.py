@@ -212,6 +212,7 @@ X_FRAME_OPTIONS = "DENY"
 
 STATIC_URL = "static/"
 STATIC_ROOT = MARLAAS_VAR / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -33,5 +33,5 @@ class ApiTokenAdmin(NoAdd, admin.ModelAdmin):
     list_display = ["name", "prefix", "tenant", "user", "scopes", "expires_at", "last_used_at", "revoked_at"]
     list_filter = ["tenant"]
     list_select_related = ["tenant", "user"]
-    fields = [*list_display, "created_at"]
+    fields = (*list_display, "created_at")
     readonly_fields = ["name", "prefix", "tenant", "user", "scopes", "last_used_at", "created_at"]

@@ -1,0 +1,152 @@
+"""What tests start from: a tenant that owns one of everything, and events as the engine reports them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from engine.events import (
+    AdapterPublished,
+    Episode,
+    Evaluated,
+    Event,
+    EventBatch,
+    Payload,
+    RolloutGroup,
+    Span,
+    StatusChanged,
+    StepCommitted,
+)
+from engine.spec import adapter_name
+from portal.adapters.models import AdapterVersion
+from portal.base_models.services import BUNDLED_ID
+from portal.datasets.models import DatasetVersion
+from portal.datasets.services import create_dataset_version
+from portal.jobs.models import Job
+from portal.jobs.services import create_job, ingest_events
+from portal.rewards.models import RewardVersion
+from portal.rewards.services import create_reward_version
+from portal.tenants.models import Role, Tenant
+from portal.tenants.services import add_member, create_tenant, create_user
+
+START = 1_700_000_000.0
+WEIGHTS = b"weights of an adapter"
+
+
+@dataclass
+class Owned:
+    """A tenant and what it owns."""
+
+    user: User
+    tenant: Tenant
+    dataset_version: DatasetVersion
+    reward_version: RewardVersion
+    job: Job
+    adapter: AdapterVersion
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """Every id a route may take, by the name routes give it."""
+        return {
+            "tenant_id": self.tenant.pk,
+            "dataset_id": self.dataset_version.dataset_id,
+            "version_id": self.dataset_version.pk,
+            "dataset_version_id": self.dataset_version.pk,
+            "reward_function_id": self.reward_version.reward_function_id,
+            "reward_id": self.reward_version.reward_function_id,
+            "reward_version_id": self.reward_version.pk,
+            "job_id": self.job.pk,
+            "adapter_id": self.adapter.pk,
+        }
+
+
+def build_owned(name: str) -> Owned:
+    """A tenant with an owner, a dataset, a reward function, a running job and its first adapter version."""
+    user = create_user(username=name, email=f"{name}@example.org", password="correct horse battery")
+    tenant = create_tenant(name=name.title(), slug=name)
+    add_member(tenant=tenant, user=user, role=Role.OWNER)
+    dataset_version = create_dataset_version(
+        tenant=tenant, user=user, name="sums", file=jsonl(*({"prompt": f"{n}+1?", "answer": n + 1} for n in range(10)))
+    )
+    reward_version = create_reward_version(
+        tenant=tenant, user=user, name="numeric", spec={"grader": {"type": "numeric"}}
+    )
+    job = create_job(
+        tenant=tenant,
+        user=user,
+        name="first job",
+        base_model_id=BUNDLED_ID,
+        dataset_version=dataset_version,
+        reward_version=reward_version,
+        settings={"training": {"steps": 2}},
+    )
+    path = write_adapter(job, version=1)
+    ingest_events(batch=make_batch(job, status("running", "Training."), step(1), published(job, 1, path)))
+    job.refresh_from_db()
+    return Owned(user, tenant, dataset_version, reward_version, job, job.adapter_versions.get())
+
+
+def jsonl(*rows: Any) -> io.BytesIO:
+    return io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def write_adapter(job: Job, version: int, weights: bytes = WEIGHTS) -> Path:
+    """An adapter's folder in the engine's store."""
+    folder = Path(settings.MARLAAS_VAR) / "engine" / "jobs" / job.pk.hex / f"v{version}"
+    folder.mkdir(parents=True)
+    (folder / "adapter_model.safetensors").write_bytes(weights)
+    (folder / "adapter_config.json").write_text('{"r": 16}')
+    return folder
+
+
+def make_events(job: Job, *payloads: Payload, first: int = 1) -> list[Event]:
+    """Events numbered from ``first``, a second apart."""
+    return [
+        Event(job_id=job.pk.hex, seq=seq, time=START + seq, payload=payload)
+        for seq, payload in enumerate(payloads, start=first)
+    ]
+
+
+def make_batch(job: Job, *payloads: Payload, first: int = 1) -> EventBatch:
+    return EventBatch(events=make_events(job, *payloads, first=first))
+
+
+def status(name: str, reason: str, following: str = "") -> StatusChanged:
+    return StatusChanged(status=name, reason=reason, next=following)  # type: ignore[arg-type]
+
+
+def step(number: int, **metrics: float) -> StepCommitted:
+    return StepCommitted(step=number, adapter_version=number, metrics={"reward_mean": number / 10, **metrics})
+
+
+def published(job: Job, version: int, path: Path | str = "/nowhere", final: bool = False) -> AdapterPublished:
+    return AdapterPublished(
+        adapter_version=version,
+        name=adapter_name(job.pk.hex, version),
+        step=version,
+        path=str(path),
+        sha256=hashlib.sha256(WEIGHTS).hexdigest(),
+        size_bytes=len(WEIGHTS),
+        rank=16,
+        final=final,
+    )
+
+
+def evaluation(accuracy: float, version: int | None = None) -> Evaluated:
+    return Evaluated(step=version or 0, adapter_version=version, rows=8, accuracy=accuracy, reward_mean=accuracy)
+
+
+def rollout(number: int, completion: str = "2") -> RolloutGroup:
+    episode = Episode(completion=completion, reward=1.0, parts={}, tokens=1, adapter_version=0)
+    return RolloutGroup(step=number, row=0, prompt="1+1?", answer="2", episodes=[episode])
+
+
+def span(stage: str = "rollout") -> Span:
+    return Span(stage=stage, worker="w0", start=START, end=START + 1)  # type: ignore[arg-type]
