@@ -258,6 +258,7 @@ def _download(spec: BaseModelSpec, target: Path) -> None:
             allow_patterns=["*.json", "*.jinja", "*.safetensors"],
             ignore_patterns=["*/*"],
         )
+        shutil.rmtree(target / ".cache", ignore_errors=True)  # the hub client's notes on the download
     except GatedRepoError:
         raise BaseModelError(f"{what} asks for consent; accept its terms on the hub and set HF_TOKEN.") from None
     except (RepositoryNotFoundError, HFValidationError):

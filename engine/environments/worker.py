@@ -22,6 +22,8 @@ from engine.types import AdapterRef, Completion, Group, Policy, RolloutRequest, 
 Rollout = Callable[[RolloutRequest], Awaitable[list[Completion]]]
 """Draws completions. A coroutine function, or anything whose result can be awaited, such as a Ray actor's method."""
 
+ENVIRONMENT = SingleTurnEnvironment()
+
 
 @dataclass(frozen=True)
 class GroupResult:
@@ -99,7 +101,7 @@ class EnvironmentWorker:
 
     async def _finish(self, spec: JobSpec, policy: Policy, row: DatasetRow, completion: Completion) -> Trajectory:
         """Play an episode on from its first reply, and grade it."""
-        observation = await SingleTurnEnvironment().start(row).reply(completion.text)
+        observation = await ENVIRONMENT.start(row).reply(completion.text)
         assert observation.done, "only single-turn environments are in the contract"
         score = await self._graders.score(spec.reward, completion.text, row, owner=spec.job_id)
         return Trajectory(
@@ -120,6 +122,4 @@ def _check(request: RolloutRequest, completions: list[Completion]) -> None:
         if completion.policy != request.policy.name:
             raise ValueError(f"asked the rollout for policy {request.policy.name}, got {completion.policy}")
         if not completion.token_ids or len(completion.token_ids) != len(completion.logprobs):
-            raise ValueError(
-                f"the rollout returned {len(completion.token_ids)} tokens with {len(completion.logprobs)} log-probabilities"
-            )
+            raise ValueError("the rollout returned no tokens, or not one log-probability for each")
