@@ -4,7 +4,8 @@ Every linear layer of the blocks is wrapped once, in a ``LoraLinear``; a job's a
 wrappers point to while the job is in the lane. Swapping jobs moves no weight, and jobs of any rank share the base.
 
 Invariants: the base's weights never require a gradient; an adapter's initial values depend on its seed and the base's
-shapes alone; names and shapes are PEFT's, so ``PeftModel.from_pretrained`` and vLLM load what ``export_adapter`` writes.
+shapes alone; names and shapes are PEFT's, so ``PeftModel.from_pretrained`` and vLLM load what ``export_adapter``
+writes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ PEFT_PREFIX = "base_model.model."
 class LoraLinear(nn.Module):
     """base(x) + scale * x A^T B^T, computed in the base's dtype; A and B are fp32 masters, cast on the way in.
 
-    The sampler computes the delta in the base's dtype too, so this is the policy that is sampled.
+    The sampler computes the delta in the base's dtype too, so the policy trained is the one sampled. PEFT's own layers
+    compute it in fp32, with casts of every input and output.
     """
 
     def __init__(self, base: nn.Linear):
@@ -39,11 +41,35 @@ class LoraLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]"""
-        outputs = self.base(inputs)
         if self.factors is None:
-            return outputs
-        down, up = (factor.to(inputs.dtype) for factor in self.factors)
-        return outputs + functional.linear(functional.linear(inputs, down), up) * self.scale
+            return self.base(inputs)
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        outputs = _LoraProduct.apply(rows, self.base.weight, self.base.bias, *self.factors, self.scale)
+        return outputs.view(*inputs.shape[:-1], -1)
+
+
+class _LoraProduct(torch.autograd.Function):
+    """x W^T + bias + x A^T (scale * B)^T with its backward by hand: W gets no gradient, and both sums are in place."""
+
+    @staticmethod
+    def forward(ctx, rows, weight, bias, down, up, scale):
+        """rows [N, in], weight [out, in], bias [out] or None, down [rank, in], up [out, rank] -> [N, out]"""
+        down = down.to(rows.dtype)
+        up = (up * scale).to(rows.dtype)
+        inner = rows @ down.T
+        ctx.save_for_backward(rows, weight, down, up, inner)
+        ctx.scale = scale
+        return functional.linear(rows, weight, bias).addmm_(inner, up.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """grad [N, out] -> gradients of rows, down and up; the masters' are fp32."""
+        rows, weight, down, up, inner = ctx.saved_tensors
+        grad_inner = grad @ up
+        grad_rows = (grad @ weight).addmm_(grad_inner, down) if ctx.needs_input_grad[0] else None
+        grad_down = (grad_inner.T @ rows).float()
+        grad_up = (grad.T @ inner).float() * ctx.scale
+        return grad_rows, None, None, grad_down, grad_up, None
 
 
 class Adapter:

@@ -12,7 +12,6 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from engine.training.attention import ATTENTION, segment_mask
-from engine.training.errors import TrainingError
 from engine.training.lora import LoraLinear, wrap_linear_layers
 from engine.training.packing import Pack, Segment
 
@@ -40,7 +39,7 @@ class BaseModel:
         digest = hashlib.sha256()
         for name in sorted(self._weights):
             digest.update(name.encode())
-            digest.update(self._weights[name].detach().cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(self._weights[name].detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def hidden_states(self, pack: Pack) -> torch.Tensor:
@@ -63,8 +62,3 @@ class BaseModel:
         logits = self.output(self.hidden_states(pack)).float()
         targets = torch.tensor(token_ids[1:], device=self.device)
         return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1).tolist()
-
-    def check_ids(self, token_ids: list[int]) -> None:
-        """Raise ``TrainingError`` for an id that is not in the vocabulary."""
-        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
-            raise TrainingError(f"the batch holds a token id outside the vocabulary of {self.vocab_size}")

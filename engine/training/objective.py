@@ -15,8 +15,9 @@ from engine.training.losses import LOSSES, TokenLoss, Tokens
 from engine.training.model import BaseModel
 from engine.training.packing import Pack
 
-CHUNK_TOKENS = 256
-"""Trained tokens whose logits exist at once."""
+CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**27}
+"""Logits that exist at once, by kind of device. On a CPU 16 MiB in fp32: beyond 32 MiB glibc maps fresh pages for
+every buffer, which costs more than the arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class PackResult:
 def backward_pack(model: BaseModel, pack: Pack, settings: TrainingSettings, temperature: float) -> list[PackResult]:
     """Add the gradient of the sum of the pack's losses to the adapter in the lane; returns the diagnostics by chunk.
 
-    The sum, not the mean: the caller divides the fp32 total once, so small numbers never pass through a 16-bit backward.
+    The sum, not the mean: the caller divides the fp32 total once, so tiny numbers never pass through a 16-bit backward.
     """
     sources = torch.tensor(pack.sources, device=model.device)
     selected = model.hidden_states(pack).index_select(0, sources)
     gradient = torch.empty_like(selected)
     results = []
-    for start in range(0, len(pack.sources), CHUNK_TOKENS):
-        chunk = slice(start, start + CHUNK_TOKENS)
+    rows = max(1, CHUNK_LOGITS[model.device.type] // model.vocab_size)
+    for start in range(0, len(pack.sources), rows):
+        chunk = slice(start, start + rows)
         result, gradient[chunk] = _chunk_gradient(model, selected.detach()[chunk], pack, chunk, settings, temperature)
         results.append(result)
     selected.backward(gradient)
@@ -59,10 +61,12 @@ def _chunk_gradient(
     """Diagnostics of a chunk, and the gradient of its loss with respect to ``hidden`` [T, hidden]."""
     device = model.device
     targets = torch.tensor(pack.targets[chunk], device=device)[:, None]
-    logits = model.output(hidden).float().div_(temperature)
-    log_partition = torch.logsumexp(logits, dim=-1, keepdim=True)
-    logprobs = logits.gather(1, targets).sub_(log_partition).squeeze(1)
-    logprobs.requires_grad_()
+    logits = model.output(hidden)
+    if temperature != 1:
+        logits = logits.float().div_(temperature)
+    log_probabilities = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    del logits
+    logprobs = log_probabilities.gather(1, targets).squeeze(1).requires_grad_()
     sampler_logprobs = torch.tensor(pack.sampler_logprobs[chunk], device=device)
     tokens = Tokens(
         logprobs=logprobs,
@@ -74,8 +78,8 @@ def _chunk_gradient(
         token_loss = LOSSES[settings.algorithm](tokens, settings)
         (slope,) = torch.autograd.grad(token_loss.loss.sum(), logprobs)
 
-    probabilities = torch.exp(logits - log_partition)
-    entropy = log_partition.squeeze(1) - (probabilities * logits).sum(dim=-1)
+    probabilities = torch.exp(log_probabilities)
+    entropy = -torch.linalg.vecdot(probabilities, log_probabilities)
     # d logprob / d logits = (onehot(target) - probabilities) / temperature
     slope = slope[:, None] / temperature
     logit_gradient = probabilities.mul_(-slope)

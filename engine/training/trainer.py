@@ -130,7 +130,8 @@ class Trainer:
     def _check_owner(self, spec: JobSpec, commit: Commit) -> None:
         if commit.job_id != spec.job_id or commit.rank != spec.lora.rank:
             raise TrainingError(
-                f"the folder of job {spec.job_id} (rank {spec.lora.rank}) holds job {commit.job_id} (rank {commit.rank})"
+                f"the folder of job {spec.job_id} (rank {spec.lora.rank}) "
+                f"holds job {commit.job_id} (rank {commit.rank})"
             )
 
     def _activate(self, session: Session | None) -> None:
