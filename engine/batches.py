@@ -14,7 +14,7 @@ SOLVED = 0.999
 
 
 def sampling_seed(seed: int, drawn: int) -> int:
-    """Seed of the ``drawn``-th prompt of a job; neighbours are far apart, since completion i of a group uses seed + i."""
+    """Seed of the ``drawn``-th prompt of a job; neighbours are far apart: completion i uses seed + i."""
     digest = hashlib.sha256(f"{seed}/{drawn}".encode()).digest()
     return int.from_bytes(digest[:4]) & 0x7FFFFFFF
 

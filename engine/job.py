@@ -235,7 +235,7 @@ class JobRun:
                         spec.training.group_size,
                         spec.sampling.temperature,
                         sampling_seed(spec.seed, cursor + position),
-                    )  # fmt: skip
+                    )
                 )
                 for position, index in enumerate(rows)
             ]

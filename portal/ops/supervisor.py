@@ -1,8 +1,8 @@
 """Starts, watches and stops every process of an installation on one machine.
 
 Invariants: one supervisor a checkout (a lock file held for life); a child that dies is named with its last log lines
-and started again with growing pauses; when the supervisor ends, by Ctrl-C, SIGTERM or error, no process it or its children
-started is left.
+and started again with growing pauses; when the supervisor ends, by Ctrl-C, SIGTERM or error, no process that it or
+its children started is left.
 """
 
 from __future__ import annotations
