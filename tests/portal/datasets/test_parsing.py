@@ -40,10 +40,8 @@ def test_a_long_line_is_skipped_over_without_being_held():
 
 
 def test_a_line_of_exactly_the_limit_passes():
-    assert [len(line or b"") for line in iterate_lines([b"x" * MAX_LINE_BYTES + b"\n" + b"y" * (MAX_LINE_BYTES + 1)])] == [
-        MAX_LINE_BYTES,
-        0,
-    ]
+    exact, longer = b"x" * MAX_LINE_BYTES, b"y" * (MAX_LINE_BYTES + 1)
+    assert list(iterate_lines([exact + b"\n" + longer])) == [exact, None]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +61,12 @@ def test_a_line_of_exactly_the_limit_passes():
             },
         ),
         (
-            {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "ü?"}], "answer": None},
             {
-                "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "ü?"}],
+                "messages": [{"role": "system", "content": "Short."}, {"role": "user", "content": "ü?"}],
+                "answer": None,
+            },
+            {
+                "messages": [{"role": "system", "content": "Short."}, {"role": "user", "content": "ü?"}],
                 "answer": "",
                 "metadata": {},
             },
@@ -128,9 +129,10 @@ def test_all_faults_of_a_row_are_named():
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_row_or_a_fault(line):
     try:
-        DatasetRow.model_validate(parse_line(line))
-    except RowInvalid as invalid:
-        assert invalid.faults
+        row = parse_line(line)
+    except RowInvalid:
+        return
+    DatasetRow.model_validate(row)
 
 
 def test_excerpts_are_short_and_on_one_line():

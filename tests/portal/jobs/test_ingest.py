@@ -48,7 +48,9 @@ def state(job):
     return {
         **{name: getattr(job, name) for name in PROJECTED_FIELDS},
         "adapters": list(
-            AdapterVersion.objects.filter(job=job).order_by("version").values_list("version", "step", "final", "removed")
+            AdapterVersion.objects.filter(job=job)
+            .order_by("version")
+            .values_list("version", "step", "final", "removed")
         ),
         "events": list(job.events.order_by("seq").values_list("seq", "type")),
     }
