@@ -1,0 +1,226 @@
+"""The pool of grading processes: limits, crashes, fairness and cleanliness, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from engine.rewards.runner import GraderPool
+from engine.spec import DatasetRow, ExactMatch, Grader, Maths, Message, Mix, MixPart, Numeric, Regex, RewardSpec
+from engine.types import Score
+
+ENDLESS = Regex(pattern="(a+)+$")
+ENDLESS_COMPLETION = "a" * 60 + "b"  # 2^60 ways to split
+
+
+@pytest_asyncio.fixture
+async def pool() -> AsyncIterator[GraderPool]:
+    pool = GraderPool(2)
+    yield pool
+    await pool.close()
+
+
+async def score(
+    pool: GraderPool, grader: Grader, completion: str, answer: str = "", *, limit: float = 5, owner: str = "job"
+) -> Score:
+    row = DatasetRow(messages=[Message(role="user", content="?")], answer=answer)
+    return await pool.score(RewardSpec(grader=grader, timeout_seconds=limit), completion, row, owner=owner)
+
+
+def hang(pool: GraderPool, owner: str = "hanging", limit: float = 1) -> asyncio.Task[Score]:
+    return asyncio.create_task(score(pool, ENDLESS, ENDLESS_COMPLETION, limit=limit, owner=owner))
+
+
+def pids(pool: GraderPool) -> list[int]:
+    return [process._process.pid for process in pool._processes if process._process]
+
+
+def gone(pid: int) -> bool:
+    for _ in range(200):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+async def test_scores_come_back_whole(pool: GraderPool) -> None:
+    mix = Mix(
+        parts=[
+            MixPart(name="right", weight=1, grader=Numeric()),
+            MixPart(name="exact", weight=3, grader=ExactMatch()),
+        ]
+    )
+    result = await score(pool, mix, "It is 42.", "42")
+    assert result.total == pytest.approx(0.25)
+    assert result.parts == {"right": 1.0, "exact": 0.0}
+    assert result.reason == "exact: expected '42'"
+    assert not result.error and result.seconds > 0
+
+
+async def test_many_calls_each_get_their_own_score(pool: GraderPool) -> None:
+    results = await asyncio.gather(
+        *(score(pool, Numeric(), str(i), str(i - i % 3), owner=f"job{i % 5}") for i in range(300))
+    )
+    assert [result.total for result in results] == [float(i % 3 == 0) for i in range(300)]
+
+
+async def test_text_of_any_kind_passes(pool: GraderPool) -> None:
+    for text in ("a\nb\r\n\x00", "日本 \u2028", "\ud800", '"\\'):
+        assert (await score(pool, ExactMatch(), text, text)).total == 1, repr(text)
+
+
+@pytest.mark.parametrize(
+    ("grader", "completion", "answer"),
+    [
+        (ENDLESS, ENDLESS_COMPLETION, ""),
+        (Maths(), "$9^{9^{9^9}}$", "3"),
+        (Maths(), "x $1$ " * 170_000, "3"),
+    ],
+    ids=["catastrophic regex", "power tower", "a megabyte of formulas"],
+)
+async def test_an_endless_grading_is_stopped_at_its_limit(
+    pool: GraderPool, grader: Grader, completion: str, answer: str
+) -> None:
+    result = await score(pool, grader, completion, answer, limit=1)
+    assert result == Score(0.0, reason="timed out after 1 s and was stopped", error=True, seconds=1)
+    assert (await score(pool, Numeric(), "1", "1")).total == 1
+
+
+async def test_a_megabyte_is_graded_where_the_grader_is_linear(pool: GraderPool) -> None:
+    assert (await score(pool, Numeric(), "1 " * 500_000 + "42", "42", limit=30)).total == 1
+
+
+async def test_loading_a_graders_code_does_not_count(pool: GraderPool) -> None:
+    """math-verify takes longer to import than this limit."""
+    assert (await score(pool, Maths(), "42", "42", limit=1.5)).total == 1
+
+
+async def test_other_jobs_go_on_while_one_hangs(pool: GraderPool) -> None:
+    hanging = [hang(pool, limit=20) for _ in range(5)]
+    others = await asyncio.gather(*(score(pool, Numeric(), "1", "1", owner=f"job{i % 3}") for i in range(60)))
+    assert all(other.total == 1 for other in others)
+    assert not any(task.done() for task in hanging)
+
+
+async def test_jobs_that_hang_together_leave_a_worker_to_the_others(pool: GraderPool) -> None:
+    first = await asyncio.gather(hang(pool, "a", 0.2), hang(pool, "b", 0.2))
+    assert all(result.error for result in first)
+    hanging = [hang(pool, owner, limit=20) for owner in "abab"]
+    assert (await score(pool, Numeric(), "1", "1", owner="c")).total == 1
+    assert not any(task.done() for task in hanging)
+
+
+async def test_owners_take_turns(pool: GraderPool) -> None:
+    await asyncio.gather(*(score(pool, Numeric(), "1", "1", owner=owner) for owner in "ab"))  # both workers are up
+    many = [asyncio.create_task(score(pool, Numeric(), "1", "1", owner="many")) for _ in range(400)]
+    await many[0]
+    one = asyncio.create_task(score(pool, Numeric(), "1", "1", owner="one"))
+    await one
+    assert sum(task.done() for task in many) < 400
+    await asyncio.gather(*many)
+
+
+async def test_a_killed_worker_is_an_error_and_is_replaced(pool: GraderPool) -> None:
+    await score(pool, Numeric(), "1", "1")
+    (pid,) = pids(pool)
+    hanging = hang(pool, limit=30)
+    await asyncio.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+    result = await hanging
+    assert result == Score(0.0, reason="the grading process ended unexpectedly (signal 9)", error=True)
+    assert (await score(pool, Numeric(), "1", "1", owner="hanging")).total == 1
+    assert pid not in pids(pool)
+
+
+async def test_a_worker_that_died_while_idle_is_replaced(pool: GraderPool) -> None:
+    await score(pool, Numeric(), "1", "1")
+    (pid,) = pids(pool)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    results = [await score(pool, Numeric(), "1", "1") for _ in range(2)]
+    assert results[1].total == 1
+
+
+async def test_an_engine_that_is_held_up_does_not_blame_the_grader(pool: GraderPool) -> None:
+    await score(pool, Numeric(), "1", "1")
+    slow = asyncio.create_task(score(pool, Numeric(), "1", "1", limit=0.2))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251
+    assert (await slow).total == 1
+
+
+async def test_a_cancelled_call_that_waits_is_never_graded(pool: GraderPool) -> None:
+    running = hang(pool, "a", limit=1)
+    await asyncio.sleep(0)
+    waiting = hang(pool, "a", limit=60)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    after = asyncio.create_task(score(pool, Numeric(), "1", "1", owner="a"))
+    assert (await running).error
+    assert (await after).total == 1
+
+
+async def test_closing_leaves_no_process_and_answers_every_caller() -> None:
+    pool = GraderPool(3)
+    await asyncio.gather(*(score(pool, Numeric(), "1", "1", owner=owner) for owner in "abc"))
+    tasks = [hang(pool, owner, limit=60) for owner in "abcabc"]
+    await asyncio.sleep(0.3)
+    before = pids(pool)
+    assert len(before) == 3
+    tasks.append(hang(pool, "d", limit=60))  # its grading has not begun when the pool closes
+    await asyncio.sleep(0)
+    await pool.close()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    assert not any(psutil.pid_exists(pid) for pid in before)
+    with pytest.raises(RuntimeError, match="closed"):
+        await score(pool, Numeric(), "1", "1")
+
+
+def test_workers_die_with_the_engine() -> None:
+    code = (
+        "import asyncio\n"
+        "from tests.engine.rewards.test_runner import GraderPool, Numeric, hang, pids, score\n"
+        "async def main():\n"
+        "    pool = GraderPool(2)\n"
+        "    await score(pool, Numeric(), '1', '1')\n"
+        "    hanging = hang(pool, limit=60)\n"
+        "    await asyncio.sleep(0.3)\n"
+        "    print(*pids(pool), flush=True)\n"
+        "    await hanging\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as engine:
+        assert engine.stdout
+        workers = [int(pid) for pid in engine.stdout.readline().split()]
+        engine.kill()
+    assert workers
+    for pid in workers:
+        assert gone(pid)
+
+
+async def test_a_worker_inherits_no_environment_and_is_limited(
+    pool: GraderPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "hunter2")
+    await score(pool, Numeric(), "1", "1")
+    (pid,) = pids(pool)
+    assert psutil.Process(pid).environ().keys() <= {"PYTHONHASHSEED", "LC_CTYPE"}
+    assert os.getsid(pid) == pid
+    assert psutil.Process(pid).rlimit(psutil.RLIMIT_AS) == (2 * 1024**3, 2 * 1024**3)
+    assert psutil.Process(pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
+
+
+def test_a_pool_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 2 workers"):
+        GraderPool(1)
