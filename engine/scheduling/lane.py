@@ -76,7 +76,8 @@ class Lane:
             share.used += seconds / weight
             share.jobs[job_id] = share.jobs.get(job_id, 0.0) + seconds
             self._busy = False
-            self._next()
+            # Soon, not now: a caller that comes straight back with more work competes for this turn too.
+            asyncio.get_running_loop().call_soon(self._next)
 
     def forget(self, tenant_id: str, job_id: str) -> None:
         """A job ended: drop its record."""

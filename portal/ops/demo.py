@@ -97,8 +97,8 @@ def _tenant(task: DemoTask) -> tuple[Login, Tenant, User]:
 async def follow(jobs: list[Job], say: Callable[[str], None], live: bool) -> list[Outcome]:
     """Show progress until every job has ended: bars on a terminal (``live``), else a line a step."""
     progress = Progress(
-        TextColumn("{task.fields[tenant]:<14}"), BarColumn(bar_width=30), TextColumn("{task.completed:>3}/{task.total}"),
-        TextColumn("{task.fields[note]}"), TimeElapsedColumn(), disable=not live, refresh_per_second=4,
+        TextColumn("{task.fields[tenant]:<14}"), BarColumn(bar_width=30),
+        TextColumn("{task.completed:>3}/{task.total}"), TextColumn("{task.fields[note]}"), TimeElapsedColumn(), disable=not live, refresh_per_second=4,
     )  # fmt: skip
     with progress:
         bars = {job.pk: progress.add_task("", total=job.steps, tenant=job.tenant.name, note="") for job in jobs}
@@ -164,7 +164,7 @@ def report(outcomes: list[Outcome]) -> str:
             f"{_number(o.held_out_accuracy_trained)}",
             f"    mean reward         first step {_number(o.reward_first_step)} -> last step "
             f"{_number(o.reward_last_step)}",
-            f"    wall time           {o.wall_seconds or 0:.0f} s for {o.steps} steps, {o.tokens_sampled} tokens sampled",
+            f"    wall time           {o.wall_seconds or 0:.0f} s, {o.steps} steps, {o.tokens_sampled} tokens sampled",
             f"    adapter             {o.adapter or 'none'}",
             f"    sha256              {o.sha256 or 'none'}",
         ]

@@ -49,75 +49,75 @@ def _split(rows: list[dict[str, Any]], held_out: int, rng: random.Random) -> lis
 
 
 def sums(seed: int) -> DemoTask:
-    """Sums of two numbers, answered with the number alone."""
+    """Sums of two one-digit numbers, answered with the number alone."""
     rng = random.Random(f"sums/{seed}")
-    pairs = [(a, b) for a in range(2, 20) for b in range(2, 10)]
-    rows = [{"prompt": f"What is {a}+{b}? Answer with just the number.", "answer": str(a + b)} for a, b in pairs]
+    rows = [
+        {"prompt": f"What is {a}+{b}? Answer with just the number.", "answer": str(a + b)}
+        for a in range(1, 10)
+        for b in range(1, 10)
+    ]
     return DemoTask(
         tenant="Abacus Labs",
         slug="abacus",
         user="ada",
         dataset="Sums",
-        rows=_split(rows, 48, rng),
-        reward="Right number, nothing else",
-        reward_spec={
-            "grader": {
-                "type": "mix",
-                "parts": [
-                    {"name": "exact", "weight": 0.7, "grader": {"type": "exact_match"}},
-                    {"name": "number", "weight": 0.3, "grader": {"type": "numeric"}},
-                ],
-            }
-        },
+        rows=_split(rows, 24, rng),
+        reward="The number, nothing else",
+        reward_spec=_mix(exact={"type": "exact_match"}, number={"type": "numeric"}, brevity=_brevity(4, 40)),
         job="Sums",
         settings=_settings(seed, 16),
     )
 
 
-FIRST_NAMES = (
-    "Anna Ben Carla David Emma Felix Grace Henry Ida Jack Karen Leo Maria Noah Olga Paul Rosa Sam Tina Victor".split()
+NAMES = "Anna, Ben, Carla, David, Emma, Felix, Grace, Henry, Ida, Jack, Karen, Leo, Maria, Noah, Olga, Paul".split(", ")
+CITIES = (
+    "Paris, London, Berlin, Madrid, Rome, Vienna, Oslo, Lisbon, Prague, Dublin, Athens, Warsaw, Cairo, Tokyo, Lima, "
+    "Delhi, Boston, Chicago, Dallas, Denver, Havana, Sydney, Mumbai, Seoul, Moscow, Zurich, Geneva, Milan, Naples, "
+    "Venice, Munich, Hamburg, Lyon, Porto, Seville, Brussels, Helsinki, Stockholm, Copenhagen, Budapest"
+).split(", ")
+SENTENCES = (
+    "{name} moved to {city} last year. Which city is named? Answer with one word.",
+    "{name} has an aunt in {city}. Which city is named? Answer with one word.",
+    "The train that {name} took stops in {city}. Which city is named? Answer with one word.",
 )
-CITIES = "Paris London Berlin Madrid Rome Vienna Oslo Lisbon Prague Dublin Athens Warsaw Cairo Tokyo Lima Delhi".split()
 
 
-def records(seed: int) -> DemoTask:
-    """A sentence turned into JSON with two fields."""
-    rng = random.Random(f"records/{seed}")
-    pairs = rng.sample([(name, city) for name in FIRST_NAMES for city in CITIES], 200)
+def cities(seed: int) -> DemoTask:
+    """The city a sentence names, answered with that word alone. No held-out city occurs in training."""
+    rng = random.Random(f"cities/{seed}")
     rows = [
-        {
-            "prompt": f"{name} lives in {city}. Give the name and the city as JSON.",
-            "answer": json.dumps({"name": name, "city": city}),
-        }
-        for name, city in pairs
+        {"prompt": rng.choice(SENTENCES).format(name=rng.choice(NAMES), city=city), "answer": city}
+        for city in CITIES
+        for _ in range(4)
     ]
-    schema = {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "city": {"type": "string"}},
-        "required": ["name", "city"],
-        "additionalProperties": False,
-    }
+    held_out = set(rng.sample(CITIES, 10))
+    rows = [{**row, "split": "held_out" if row["answer"] in held_out else "train"} for row in rows]
+    rng.shuffle(rows)
+    named = {"type": "regex", "pattern": r"\b(" + "|".join(CITIES) + r")\b", "group_equals_answer": True}
     return DemoTask(
-        tenant="Babel Records",
+        tenant="Babel Maps",
         slug="babel",
         user="bob",
-        dataset="People and cities",
-        rows=_split(rows, 48, rng),
-        reward="Valid JSON with the right values",
-        reward_spec={
-            "grader": {
-                "type": "mix",
-                "parts": [
-                    {"name": "exact", "weight": 0.5, "grader": {"type": "exact_match"}},
-                    {"name": "schema", "weight": 0.5, "grader": {"type": "json_schema", "json_schema": schema}},
-                ],
-            }
-        },
-        job="Records",
-        settings=_settings(seed, 32),
+        dataset="Cities in sentences",
+        rows=rows,
+        reward="The city, nothing else",
+        reward_spec=_mix(exact={"type": "exact_match"}, named=named, brevity=_brevity(12, 60)),
+        job="Cities",
+        settings=_settings(seed, 16),
     )
+
+
+def _mix(*, brevity: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]:
+    """Full marks for the exact answer, some for the right content, some for ending early."""
+    weights = dict(zip(parts, (0.6, 0.3), strict=True))
+    graders = [{"name": name, "weight": weights[name], "grader": grader} for name, grader in parts.items()]
+    return {"grader": {"type": "mix", "parts": [*graders, {"name": "brevity", "weight": 0.1, "grader": brevity}]}}
+
+
+def _brevity(target: int, limit: int) -> dict[str, Any]:
+    return {"type": "brevity", "target": target, "limit": limit}
 
 
 def demo_tasks(seed: int) -> list[DemoTask]:
     """Both tenants' tasks."""
-    return [sums(seed), records(seed)]
+    return [sums(seed), cities(seed)]

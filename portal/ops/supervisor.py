@@ -8,6 +8,7 @@ its children started is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -71,8 +72,9 @@ class Supervisor:
         self._say = say
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._watchers: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self.stop_seconds = STOP_SECONDS
         log_dir.mkdir(parents=True, exist_ok=True)
+        self._others = {process.pid for process in psutil.Process().children()}
         # Orphans of our children become ours, so that none escapes the end.
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -88,13 +90,12 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End all children, last started first, then whatever they left behind."""
-        self._stopping = True
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         for child in reversed(self._children):
             await self._end(child.name)
-        await asyncio.to_thread(kill_descendants)
+        await asyncio.to_thread(kill_children, self._others)
 
     async def _spawn(self, child: Child) -> None:
         with self.log_path(child.name).open("ab") as log:
@@ -146,7 +147,7 @@ class Supervisor:
             return
         process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(self.stop_seconds):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -160,16 +161,14 @@ def describe_exit(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def kill_descendants() -> None:
-    """Kill what the children left behind; as their subreaper this process has become its parent."""
-    me = psutil.Process()
+def kill_children(others: set[int]) -> None:
+    """Kill what the children left behind (as subreaper this process is its parent now), but no pid in ``others``."""
     for _ in range(5):
-        left = me.children(recursive=True)
+        children = [process for process in psutil.Process().children() if process.pid not in others]
+        left = [descendant for child in children for descendant in [child, *child.children(recursive=True)]]
         if not left:
             return
         for process in left:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
         psutil.wait_procs(left, timeout=3)
