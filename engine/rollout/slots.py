@@ -1,0 +1,168 @@
+"""Who may use an adapter slot, and which adapters stay resident. Knows nothing of vLLM.
+
+Invariants:
+- an adapter in use is never unloaded, and never more than ``slots`` adapters are in use at once;
+- an adapter that waits for a slot waits only for requests admitted before it: as soon as it waits, the adapter that
+  has held its slot longest takes no further requests until it has given the slot up. So more adapters than slots are
+  all served, whatever arrives;
+- an id names one adapter version for good, and a version has one digest for good: a reused one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from engine.types import AdapterRef
+
+
+class AdapterSlots:
+    """Reference-counted slots over an LRU of resident adapters. Use from one event loop only."""
+
+    def __init__(
+        self,
+        slots: int,
+        load: Callable[[AdapterRef], Awaitable[None]],
+        unload: Callable[[AdapterRef], Awaitable[None]],
+    ) -> None:
+        """``slots`` adapters may be in use at once; twice as many stay resident, so that a new version can be loaded
+        while every slot is in use. ``load`` raises where the adapter cannot be served."""
+        self.slots = slots
+        self.capacity = 2 * slots
+        self._load = load
+        self._unload = unload
+        self._resident: OrderedDict[int, AdapterRef] = OrderedDict()  # least recently used first
+        self._in_use: OrderedDict[int, int] = OrderedDict()  # references by id, longest holder first
+        self._draining: set[int] = set()
+        self._waiting: deque[tuple[AdapterRef, asyncio.Future[None]]] = deque()
+        self._loading = asyncio.Lock()
+        self._removals: dict[int, list[asyncio.Future[None]]] = {}  # who waits for an id to fall out of use
+        self._identity: dict[int, tuple[str, str]] = {}  # id -> (name, sha256)
+        self._digest: dict[str, str] = {}  # name -> sha256
+
+    @property
+    def resident(self) -> list[str]:
+        """Names of the adapters the engine holds."""
+        return [ref.name for ref in self._resident.values()]
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """Requests in flight by adapter name."""
+        return {self._identity[lora_id][0]: count for lora_id, count in self._in_use.items()}
+
+    @asynccontextmanager
+    async def use(self, ref: AdapterRef) -> AsyncIterator[None]:
+        """Hold the adapter resident for the duration; waits for a slot, loads on demand."""
+        self._check_identity(ref)
+        await self._acquire(ref)
+        try:
+            await self._ensure_resident(ref)
+            yield
+        finally:
+            self._release(ref)
+
+    async def load(self, ref: AdapterRef) -> None:
+        """Make the adapter resident. It may be evicted later and is then loaded again on demand."""
+        self._check_identity(ref)
+        await self._ensure_resident(ref)
+
+    async def remove(self, ref: AdapterRef) -> None:
+        """Unload the adapter once no request uses it; returns when it is gone. Idempotent."""
+        self._check_identity(ref)
+        while True:
+            if ref.lora_id in self._in_use:
+                unused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._removals.setdefault(ref.lora_id, []).append(unused)
+                await unused
+            async with self._loading:
+                if ref.lora_id in self._in_use:
+                    continue
+                if self._resident.pop(ref.lora_id, None) is not None:
+                    await self._unload(ref)
+                return
+
+    def _check_identity(self, ref: AdapterRef) -> None:
+        identity = self._identity.setdefault(ref.lora_id, (ref.name, ref.sha256))
+        if identity != (ref.name, ref.sha256):
+            raise ValueError(
+                f"adapter id {ref.lora_id} is {identity[0]}'s and cannot name {ref.name}: ids are used once"
+            )
+        if self._digest.setdefault(ref.name, ref.sha256) != ref.sha256:
+            raise ValueError(f"adapter {ref.name} comes with another digest than before: a version never changes")
+
+    async def _acquire(self, ref: AdapterRef) -> None:
+        if self._may_enter(ref.lora_id):
+            self._enter(ref.lora_id)
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ref, granted))
+        self._drain_for_waiting()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self._release(ref)
+            else:
+                self._waiting.remove((ref, granted))
+                self._settle()
+            raise
+
+    def _may_enter(self, lora_id: int) -> bool:
+        if lora_id in self._in_use:
+            return lora_id not in self._draining
+        return not self._waiting and len(self._in_use) < self.slots
+
+    def _enter(self, lora_id: int) -> None:
+        self._in_use[lora_id] = self._in_use.get(lora_id, 0) + 1
+
+    def _release(self, ref: AdapterRef) -> None:
+        self._in_use[ref.lora_id] -= 1
+        if self._in_use[ref.lora_id] == 0:
+            del self._in_use[ref.lora_id]
+            self._draining.discard(ref.lora_id)
+            self._settle()
+        if ref.lora_id not in self._in_use:
+            for unused in self._removals.pop(ref.lora_id, ()):
+                if not unused.done():
+                    unused.set_result(None)
+
+    def _settle(self) -> None:
+        """Hand free slots to those who waited longest, then drain for the rest."""
+        while self._waiting:
+            lora_id = self._waiting[0][0].lora_id
+            needs_slot = any(ref.lora_id not in self._in_use for ref, _ in self._waiting)
+            if needs_slot and len(self._in_use) >= self.slots:
+                break
+            for entry in [entry for entry in self._waiting if entry[0].lora_id == lora_id]:
+                self._waiting.remove(entry)
+                self._enter(lora_id)
+                entry[1].set_result(None)
+        self._drain_for_waiting()
+
+    def _drain_for_waiting(self) -> None:
+        """As many slots drain as adapters wait, the longest holders first."""
+        wanted = len({ref.lora_id for ref, _ in self._waiting})
+        if wanted == 0:
+            self._draining.clear()
+        for lora_id in self._in_use:
+            if len(self._draining) >= wanted:
+                break
+            self._draining.add(lora_id)
+
+    async def _ensure_resident(self, ref: AdapterRef) -> None:
+        # Shielded: what the engine holds and what is recorded here must not differ because a caller went away.
+        await asyncio.shield(self._make_resident(ref))
+
+    async def _make_resident(self, ref: AdapterRef) -> None:
+        async with self._loading:
+            if ref.lora_id in self._resident:
+                self._resident.move_to_end(ref.lora_id)
+                return
+            while len(self._resident) >= self.capacity:
+                oldest = next(old for old in self._resident.values() if old.lora_id not in self._in_use)
+                del self._resident[oldest.lora_id]
+                await self._unload(oldest)
+            await self._load(ref)
+            self._resident[ref.lora_id] = ref
