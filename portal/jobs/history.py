@@ -81,4 +81,4 @@ def seconds_left(job: Job, now: datetime | None = None) -> float | None:
         return None
     pace = (times[0] - times[-1]).total_seconds() / (len(times) - 1)
     since_last = ((now or timezone.now()) - times[0]).total_seconds()
-    return max(0.0, pace * (job.steps - job.step) - since_last)
+    return pace * (job.steps - job.step) - min(since_last, pace)

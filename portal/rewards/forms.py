@@ -113,10 +113,8 @@ class GraderForm(forms.Form):
         help_text="Draft 2020-12.",
         widget=forms.Textarea(attrs={**MONO, "rows": 8, "placeholder": '{"type": "object", "required": ["answer"]}'}),
     )
-    target = forms.IntegerField(
-        required=False, initial=100, label="Full score up to", help_text="Characters of the completion."
-    )
-    limit = forms.IntegerField(required=False, initial=400, label="No score from", help_text="Characters.")
+    target = forms.IntegerField(required=False, initial=100, label="Full score up to")
+    limit = forms.IntegerField(required=False, initial=400, label="No score from")
 
     def to_grader(self) -> dict[str, Any]:
         """The chosen kind with its options; an empty option is left out, so that the service can name it."""

@@ -1,6 +1,9 @@
 // uPlot with the portal's colours: one line per metric over steps, extra points for held-out results.
 /* global uPlot */
 
+const FEW_POINTS = 12; // of a line: up to here each one is marked
+const STEP_INCREMENTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000];
+
 /** Canvas needs a colour, not a custom property: let the browser resolve it. */
 function colour(token) {
   const probe = document.createElement("span");
@@ -13,6 +16,18 @@ function colour(token) {
 
 function number(value, digits = 3) {
   return value == null ? "–" : value.toFixed(digits);
+}
+
+/** In the legend a gap shows what was measured last before it. */
+function shown(plot, value, series, digits) {
+  if (value != null || plot.legend?.idx == null) return number(value, digits);
+  const earlier = plot.data[series].slice(0, plot.legend.idx).filter((each) => each != null);
+  return number(earlier.at(-1), digits);
+}
+
+/** While nothing is pointed at, the legend shows the latest step. */
+function showLatest(plot) {
+  if (plot.cursor.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
 }
 
 function axis(values, size) {
@@ -29,12 +44,13 @@ function axis(values, size) {
 
 function seriesOptions({ label, token, shape = "line", digits = 3 }) {
   const stroke = colour(token);
-  const common = { label, stroke, value: (_plot, value) => number(value, digits), spanGaps: true };
+  const common = { label, stroke, value: (plot, value, series) => shown(plot, value, series, digits), spanGaps: true };
   if (shape === "points") {
     const points = { show: true, size: 9, width: 2, stroke, fill: colour("--surface") };
     return { ...common, paths: () => null, points, width: 0 };
   }
-  return { ...common, width: 2, dash: shape === "dashed" ? [5, 4] : undefined, points: { size: 6 } };
+  const points = { size: 5, show: (plot) => plot.data[0].length <= FEW_POINTS };
+  return { ...common, width: 2, dash: shape === "dashed" ? [5, 4] : undefined, points };
 }
 
 /** A chart in `container` (its data-label names it). `series`: [{key, label, token, shape, digits}].
@@ -71,12 +87,13 @@ export class Chart {
       padding: [10, 10, 0, 0],
       cursor: { sync: { key: this.syncKey }, y: false, drag: { x: false, y: false }, points: { size: 7 } },
       legend: { live: true },
+      hooks: { ready: [showLatest], setCursor: [showLatest], setData: [showLatest] },
       scales: {
         x: { time: false, range: (_plot, low, high) => [Math.min(low, 0), Math.max(high, 2)] },
         y: { range: this.range ?? ((_plot, low, high) => this.#padded(low, high)) },
       },
       axes: [
-        { ...axis((_plot, splits) => splits.map((v) => (Number.isInteger(v) ? v : "")), 26), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
+        { ...axis((_plot, splits) => splits, 26), incrs: STEP_INCREMENTS },
         axis((_plot, splits) => splits.map((v) => +v.toPrecision(6)), 40),
       ],
       series: [{ label: "Step", value: (_plot, value) => value ?? "–" }, ...this.series.map(seriesOptions)],

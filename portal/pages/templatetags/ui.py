@@ -15,6 +15,9 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
+NOTHING = "–"
+"""Where there is no figure. A template gives a missing key as an empty text."""
+
 FULL_SCORE = 0.999
 """From here an episode counts as correct, as in the engine."""
 
@@ -72,7 +75,7 @@ def digest(sha256: str) -> SafeString:
 def when(moment: datetime | None, style: str = "relative") -> SafeString | str:
     """A moment; the browser shows it in the viewer's zone, relative to now or (``clock``) as a time of day."""
     if moment is None:
-        return "–"
+        return NOTHING
     utc = timezone.localtime(moment, timezone.get_fixed_timezone(0))
     text = utc.strftime("%H:%M:%S" if style == "clock" else "%d %b %Y %H:%M UTC")
     return format_html('<time datetime="{}" data-format="{}">{}</time>', utc.isoformat(), style, text)
@@ -80,13 +83,13 @@ def when(moment: datetime | None, style: str = "relative") -> SafeString | str:
 
 @register.inclusion_tag("includes/field.html")
 def field(
-    bound: BoundField, css: str = "", prefix: str = "", suffix: str = "", optional: bool = False
+    bound: BoundField, css: str = "", label: str = "", suffix: str = "", optional: bool = False
 ) -> dict[str, Any]:
     """One form field: label, control, help, errors at the field and announced with it."""
     return {
         "field": bound,
         "css": css,
-        "prefix": prefix,
+        "label": label or bound.label,
         "suffix": suffix,
         "optional": optional,
         "is_checkbox": isinstance(bound.field.widget, CheckboxInput),
@@ -97,7 +100,7 @@ def field(
 def duration(seconds: float | None) -> str:
     """``3725`` -> ``1 h 2 min``: the two largest units, for reading, not for measuring."""
     if seconds is None:
-        return "–"
+        return NOTHING
     whole = round(max(0.0, seconds))
     hours, rest = divmod(whole, 3600)
     minutes, seconds_left = divmod(rest, 60)
@@ -112,24 +115,24 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def percent(value: float | None) -> str:
+def percent(value: Any) -> str:
     """``0.4231`` -> ``42.3 %``."""
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return NOTHING if value in (None, "") else f"{100 * value:.1f}\u202f%"
 
 
 @register.filter
-def decimal(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def decimal(value: Any, digits: int = 3) -> str:
+    return NOTHING if value in (None, "") else f"{value:.{digits}f}"
 
 
 @register.filter
 def compact(value: float | None) -> str:
     """``25600`` -> ``25.6k``: counts that only need their size."""
     if value is None:
-        return "–"
+        return NOTHING
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
-            return f"{value / (1e3 if unit == 'k' else limit):.1f}{unit}"
+            return f"{value / (1e3 if unit == 'k' else limit):.1f}".removesuffix(".0") + unit
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
