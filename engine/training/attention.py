@@ -80,9 +80,9 @@ def _attend(
     _, heads, length, size = query.shape
     kv_heads = key.shape[1]
     if query.device.type != "cpu" or length > CPU_PLAIN_LENGTH:
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, scale=scaling, enable_gqa=heads != kv_heads
-        )
+        # PyTorch's fused CUDA kernels take a mask or grouped heads, not both.
+        key, value = (tensor.repeat_interleave(heads // kv_heads, dim=1) for tensor in (key, value))
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
     stacked = query.reshape(1, kv_heads, -1, size)  # the query heads of a key head, one below the other
     scores = (stacked @ key.transpose(2, 3)).view(1, heads, length, length) * scaling + mask
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)

@@ -27,8 +27,9 @@ class PackResult:
     loss: TokenLoss
     entropy: torch.Tensor
     """Of the policy at the sampling temperature, in nats."""
-    gap: torch.Tensor
-    """|trainer's - sampler's log-probability|"""
+    logprobs: torch.Tensor
+    """Of the trained tokens under the policy, at the sampling temperature."""
+    sampler_logprobs: torch.Tensor
 
 
 def backward_pack(model: BaseModel, pack: Pack, settings: TrainingSettings, temperature: float) -> list[PackResult]:
@@ -88,6 +89,7 @@ def _chunk_gradient(
     result = PackResult(
         loss=TokenLoss(token_loss.loss.detach(), token_loss.ratio, token_loss.clipped, token_loss.importance),
         entropy=entropy,
-        gap=(logprobs.detach() - sampler_logprobs).abs(),
+        logprobs=logprobs.detach(),
+        sampler_logprobs=sampler_logprobs,
     )
     return result, hidden_gradient

@@ -187,6 +187,8 @@ def _summarise(results: list[PackResult], model_tokens: int) -> dict[str, float]
         "clip_fraction": float(torch.cat([result.loss.clipped for result in results]).mean()),
         "importance_mean": float(importance.mean()),
         "importance_max": float(importance.max()),
-        "logprob_gap": float(torch.cat([result.gap for result in results]).mean()),
+        "logprob_gap": float(
+            torch.cat([(result.logprobs - result.sampler_logprobs).abs() for result in results]).mean()
+        ),
         "tokens_trained": float(ratio.numel()),
     }
