@@ -77,8 +77,10 @@ def field_errors(error: ValidationError, data: Any, *, prefix: str = "") -> list
 def _path(location: tuple[int | str, ...], data: Any) -> list[str]:
     """Names along ``location``, without the union tags pydantic puts in between (they are values, not names)."""
     names = []
+    tagged: Any = None
     for part in location:
-        if isinstance(data, Mapping) and part not in data and part == data.get("type"):
+        if isinstance(data, Mapping) and part == data.get("type") and data is not tagged:
+            tagged = data
             continue
         names.append(str(part))
         if isinstance(data, Mapping):

@@ -25,5 +25,8 @@ class ReadOnlyInline(ReadOnly, admin.TabularInline):
     can_delete = False
     show_change_link = True
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.fields
+
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

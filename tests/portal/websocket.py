@@ -45,7 +45,7 @@ class Socket(ApplicationCommunicator):
         """The code the application closes with."""
         message = await self.receive_output(timeout)
         assert message["type"] == "websocket.close", message
-        await self.wait(timeout)
+        await self.disconnect()
         return int(message["code"])
 
     async def disconnect(self) -> None:

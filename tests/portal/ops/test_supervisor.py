@@ -22,7 +22,7 @@ def said():
 
 async def until(condition, seconds=20):
     deadline = time.monotonic() + seconds
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+    while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.02)
 
