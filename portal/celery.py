@@ -9,6 +9,7 @@ import os
 
 from celery import Celery
 from celery.signals import worker_ready
+from django.conf import settings
 
 from engine.events import EVENTS_QUEUE
 
@@ -31,11 +32,12 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_timeout=4,
     # A worker killed mid-task leaves its message unacknowledged; these bring it back after the visibility timeout.
-    # The hard limit lies below it, so a message never runs twice at once.
-    task_time_limit=25,
+    # The hard limit lies below it, so a message never runs twice at once. The timeout equals the engine's: whichever
+    # worker looks first restores the messages of both.
+    task_time_limit=50,
     broker_transport_options=(
-        {"visibility_timeout": 30, "unacked_restore_interval": 2, "unacked_restore_throttle": 1}
-        if "redis" in os.environ.get("CELERY_BROKER_URL", "") + os.environ.get("REDIS_URL", "")
+        {"visibility_timeout": 60, "unacked_restore_interval": 2, "unacked_restore_throttle": 1}
+        if settings.CELERY_BROKER_URL.startswith("redis")
         else {}
     ),
     timezone="UTC",

@@ -30,7 +30,7 @@ class MembershipAdmin(admin.ModelAdmin):
 class ApiTokenAdmin(NoAdd, admin.ModelAdmin):
     """Tokens are made by their users, who alone see the secret; an operator can revoke one or let it expire."""
 
-    list_display = ["name", "prefix", "tenant", "user", "scopes", "expires_at", "last_used_at", "revoked_at"]
+    list_display = ("name", "prefix", "tenant", "user", "scopes", "expires_at", "last_used_at", "revoked_at")
     list_filter = ["tenant"]
     list_select_related = ["tenant", "user"]
     fields = (*list_display, "created_at")

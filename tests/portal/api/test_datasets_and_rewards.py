@@ -40,7 +40,7 @@ def test_faulty_lines_are_named(api, ours):
 
 def test_an_empty_body_and_an_empty_file(api, ours):
     for answer in (
-        api.post("/api/v1/datasets/?name=n", headers={"Content-Type": "application/jsonl"}),
+        api.generic("POST", "/api/v1/datasets/?name=n", headers={"Content-Type": "application/jsonl"}),
         api.post("/api/v1/datasets/", {"name": "n", "file": SimpleUploadedFile("rows.jsonl", b"")}),
     ):
         assert answer.status_code == 400
