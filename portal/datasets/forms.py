@@ -24,6 +24,7 @@ class UploadForm(forms.Form):
         max_length=100,
         label="Name",
         help_text="An existing name adds a new version; earlier versions stay as they are.",
+        error_messages={"required": "Give the dataset a name."},
         widget=forms.TextInput(attrs={"placeholder": "sums", "autocomplete": "off"}),
     )
     source = forms.ChoiceField(

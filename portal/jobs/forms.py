@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from django import forms
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.forms import ModelChoiceField
 from pydantic import BaseModel as PydanticModel
 
@@ -75,22 +76,21 @@ def _number(name: str, label: str, help_text: str) -> forms.Field:
     """A field for the setting ``name`` with the spec's default and limits."""
     section, setting = name.split(NAME_SEPARATOR)
     info = SECTIONS[section].model_fields[setting]
-    limits: dict[str, Any] = {}
+    validators: list[Any] = []
     for rule in info.metadata:
         if isinstance(rule, Ge):
-            limits["min_value"] = rule.ge
-        elif isinstance(rule, Gt):
-            limits.setdefault("min_value", None)
+            validators.append(MinValueValidator(rule.ge, f"{label} must be at least {rule.ge}."))
         elif isinstance(rule, Le):
-            limits["max_value"] = rule.le
-    if info.annotation is int:
-        return forms.IntegerField(label=label, help_text=help_text, initial=info.default, **limits)
-    return forms.FloatField(
+            validators.append(MaxValueValidator(rule.le, f"{label} must be at most {rule.le}."))
+    is_whole = info.annotation is int
+    field = forms.IntegerField if is_whole else forms.FloatField
+    return field(
         label=label,
         help_text=help_text,
         initial=info.default,
-        widget=forms.NumberInput(attrs={"step": "any"}),
-        **limits,
+        validators=validators,
+        widget=forms.NumberInput(attrs={"step": 1 if is_whole else "any"}),
+        error_messages={"required": f"{label} is needed.", "invalid": f"{label} must be a number."},
     )
 
 
@@ -111,16 +111,27 @@ class JobForm(forms.Form):
         max_length=200,
         label="Name",
         help_text="To find it again.",
+        error_messages={"required": "Give the job a name."},
         widget=forms.TextInput(attrs={"placeholder": "sums, first try", "autocomplete": "off"}),
     )
     dataset_version = DatasetVersionChoice(
-        queryset=DatasetVersion.objects.none(), label="Dataset version", empty_label="Choose a dataset version"
+        queryset=DatasetVersion.objects.none(),
+        label="Dataset version",
+        empty_label="Choose a dataset version",
+        error_messages={"required": "Choose a dataset version."},
     )
     reward_version = RewardVersionChoice(
-        queryset=RewardVersion.objects.none(), label="Reward version", empty_label="Choose a reward version"
+        queryset=RewardVersion.objects.none(),
+        label="Reward version",
+        empty_label="Choose a reward version",
+        error_messages={"required": "Choose a reward version."},
     )
     base_model = ModelChoiceField(
-        queryset=BaseModel.objects.none(), label="Base model", empty_label=None, widget=forms.RadioSelect
+        queryset=BaseModel.objects.none(),
+        label="Base model",
+        empty_label=None,
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose a base model."},
     )
 
     training__steps = _number("training__steps", "Steps", "Optimizer updates; each one saves an adapter version.")

@@ -140,9 +140,10 @@ class PartForm(GraderForm):
         label="Name",
         max_length=40,
         help_text="Lower-case letters, digits and _.",
+        error_messages={"required": "Give the part a name."},
         widget=forms.TextInput(attrs={"autocomplete": "off", "placeholder": "correct"}),
     )
-    weight = forms.FloatField(label="Weight", initial=1.0)
+    weight = forms.FloatField(label="Weight", initial=1.0, error_messages={"required": "Give it a weight."})
 
 
 PartFormSet = forms.formset_factory(PartForm, extra=0, min_num=0, max_num=16, can_delete=False)
@@ -155,6 +156,7 @@ class RewardForm(GraderForm):
         max_length=100,
         label="Name",
         help_text="An existing name adds a new version; earlier versions stay as they are.",
+        error_messages={"required": "Give the reward a name."},
         widget=forms.TextInput(attrs={"placeholder": "sums-correct", "autocomplete": "off"}),
     )
     type = forms.ChoiceField(

@@ -121,7 +121,7 @@ def _describe(version: RewardVersion) -> list[dict[str, Any]]:
     return [
         {
             "name": part["name"],
-            "weight": part["weight"],
+            "weight": f"{part['weight']:g}",
             "share": part["weight"] / total,
             "kind": BY_TYPE[part["grader"]["type"]],
             "options": [

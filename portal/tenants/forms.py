@@ -17,6 +17,7 @@ class TokenForm(forms.Form):
         max_length=100,
         label="Name",
         help_text="Where it will be used, so that you know which one to revoke.",
+        error_messages={"required": "Give the token a name."},
         widget=forms.TextInput(attrs={"placeholder": "nightly training", "autocomplete": "off"}),
     )
     scopes = forms.MultipleChoiceField(
