@@ -35,6 +35,7 @@ class AdapterSlots:
         self._unload = unload
         self._resident: OrderedDict[int, AdapterRef] = OrderedDict()  # least recently used first
         self._in_use: OrderedDict[int, int] = OrderedDict()  # references by id, longest holder first
+        self._held: dict[int, AdapterRef] = {}  # the adapters in use
         self._draining: set[int] = set()
         self._waiting: deque[tuple[AdapterRef, asyncio.Future[None]]] = deque()
         self._loading = asyncio.Lock()
@@ -50,12 +51,11 @@ class AdapterSlots:
     @property
     def in_use(self) -> dict[str, int]:
         """Requests in flight by adapter name."""
-        return {self._identity[lora_id][0]: count for lora_id, count in self._in_use.items()}
+        return {self._held[lora_id].name: count for lora_id, count in self._in_use.items()}
 
     @asynccontextmanager
     async def use(self, ref: AdapterRef) -> AsyncIterator[None]:
         """Hold the adapter resident for the duration; waits for a slot, loads on demand."""
-        self._check_identity(ref)
         await self._acquire(ref)
         try:
             await self._ensure_resident(ref)
@@ -65,7 +65,6 @@ class AdapterSlots:
 
     async def load(self, ref: AdapterRef) -> None:
         """Make the adapter resident. It may be evicted later and is then loaded again on demand."""
-        self._check_identity(ref)
         await self._ensure_resident(ref)
 
     async def remove(self, ref: AdapterRef) -> None:
@@ -84,17 +83,15 @@ class AdapterSlots:
                 return
 
     def _check_identity(self, ref: AdapterRef) -> None:
-        identity = self._identity.setdefault(ref.lora_id, (ref.name, ref.sha256))
-        if identity != (ref.name, ref.sha256):
-            raise ValueError(
-                f"adapter id {ref.lora_id} is {identity[0]}'s and cannot name {ref.name}: ids are used once"
-            )
-        if self._digest.setdefault(ref.name, ref.sha256) != ref.sha256:
+        name, digest = self._identity.get(ref.lora_id, (ref.name, ref.sha256))
+        if (name, digest) != (ref.name, ref.sha256):
+            raise ValueError(f"adapter id {ref.lora_id} belongs to {name}: {ref.name} needs one of its own")
+        if self._digest.get(ref.name, ref.sha256) != ref.sha256:
             raise ValueError(f"adapter {ref.name} comes with another digest than before: a version never changes")
 
     async def _acquire(self, ref: AdapterRef) -> None:
         if self._may_enter(ref.lora_id):
-            self._enter(ref.lora_id)
+            self._enter(ref)
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((ref, granted))
@@ -114,13 +111,14 @@ class AdapterSlots:
             return lora_id not in self._draining
         return not self._waiting and len(self._in_use) < self.slots
 
-    def _enter(self, lora_id: int) -> None:
-        self._in_use[lora_id] = self._in_use.get(lora_id, 0) + 1
+    def _enter(self, ref: AdapterRef) -> None:
+        self._in_use[ref.lora_id] = self._in_use.get(ref.lora_id, 0) + 1
+        self._held[ref.lora_id] = ref
 
     def _release(self, ref: AdapterRef) -> None:
         self._in_use[ref.lora_id] -= 1
         if self._in_use[ref.lora_id] == 0:
-            del self._in_use[ref.lora_id]
+            del self._in_use[ref.lora_id], self._held[ref.lora_id]
             self._draining.discard(ref.lora_id)
             self._settle()
         if ref.lora_id not in self._in_use:
@@ -137,7 +135,7 @@ class AdapterSlots:
                 break
             for entry in [entry for entry in self._waiting if entry[0].lora_id == lora_id]:
                 self._waiting.remove(entry)
-                self._enter(lora_id)
+                self._enter(entry[0])
                 entry[1].set_result(None)
         self._drain_for_waiting()
 
@@ -157,6 +155,7 @@ class AdapterSlots:
 
     async def _make_resident(self, ref: AdapterRef) -> None:
         async with self._loading:
+            self._check_identity(ref)
             if ref.lora_id in self._resident:
                 self._resident.move_to_end(ref.lora_id)
                 return
@@ -166,3 +165,5 @@ class AdapterSlots:
                 await self._unload(oldest)
             await self._load(ref)
             self._resident[ref.lora_id] = ref
+            self._identity[ref.lora_id] = (ref.name, ref.sha256)
+            self._digest[ref.name] = ref.sha256

@@ -226,10 +226,15 @@ class RolloutWorker:
 
     async def _load(self, ref: AdapterRef) -> None:
         await asyncio.to_thread(check_adapter, ref, self._settings.max_lora_rank)
-        try:
-            await self._engine.call(lambda engine: engine.add_lora(lora_request(ref)))
-        except (ValueError, RuntimeError, KeyError, OSError) as error:
-            raise AdapterError(f"adapter {ref.name} cannot be loaded: {error}") from error
+
+        def add(engine: LLMEngine) -> None:
+            try:
+                engine.add_lora(lora_request(ref))
+            except Exception as error:
+                engine.remove_lora(ref.lora_id)  # it may sit in a slot by half
+                raise AdapterError(f"adapter {ref.name} cannot be loaded: {error}") from error
+
+        await self._engine.call(add)
 
     async def _unload(self, ref: AdapterRef) -> None:
         await self._engine.call(lambda engine: engine.remove_lora(ref.lora_id))

@@ -1,0 +1,177 @@
+"""Slots and residency of adapters, without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from engine.rollout.slots import AdapterSlots
+from engine.types import AdapterRef
+
+
+def adapter(lora_id: int, *, job: str = "", version: int = 1, sha256: str = "") -> AdapterRef:
+    return AdapterRef(job or f"{lora_id:032x}", version, lora_id, f"/store/{lora_id}", sha256 or f"{lora_id:064x}")
+
+
+class Engine:
+    """Records what is loaded; refuses to unload what is in use and to hold more than it can."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = AdapterSlots(slots, self.load, self.unload)
+        self.loaded: set[int] = set()
+        self.loads: list[int] = []
+
+    async def load(self, ref: AdapterRef) -> None:
+        await asyncio.sleep(0)
+        if ref.version == 666:
+            raise ValueError("broken")
+        self.loaded.add(ref.lora_id)
+        self.loads.append(ref.lora_id)
+        assert len(self.loaded) <= self.slots.capacity
+
+    async def unload(self, ref: AdapterRef) -> None:
+        assert ref.name not in self.slots.in_use
+        await asyncio.sleep(0)
+        self.loaded.remove(ref.lora_id)
+
+    @asynccontextmanager
+    async def using(self, ref: AdapterRef):
+        async with self.slots.use(ref):
+            assert ref.lora_id in self.loaded
+            assert len(self.slots.in_use) <= self.slots.slots
+            yield
+
+
+class Request:
+    """A request that is in flight until ``end`` is called."""
+
+    def __init__(self, engine: Engine, ref: AdapterRef) -> None:
+        self._end = asyncio.Event()
+        self.running = False
+        self.task = asyncio.create_task(self._run(engine, ref))
+
+    async def _run(self, engine: Engine, ref: AdapterRef) -> None:
+        async with engine.using(ref):
+            self.running = True
+            await self._end.wait()
+        self.running = False
+
+    async def end(self) -> None:
+        self._end.set()
+        await self.task
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_more_adapters_than_slots_are_all_served() -> None:
+    engine = Engine(2)
+    refs = [adapter(i) for i in range(1, 8)]
+
+    async def one(ref: AdapterRef) -> None:
+        async with engine.using(ref):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(one(ref) for ref in refs * 20))
+    assert set(engine.loads) == {ref.lora_id for ref in refs}
+    assert engine.slots.in_use == {}
+
+
+async def test_waiting_adapter_is_not_overtaken_for_ever() -> None:
+    engine = Engine(1)
+    first, second = adapter(1), adapter(2)
+    running = Request(engine, first)
+    await settle()
+    waiting = Request(engine, second)
+    await settle()
+    late = Request(engine, first)  # may not join: the slot is to be given up
+    await settle()
+    assert (running.running, waiting.running, late.running) == (True, False, False)
+    await running.end()
+    await settle()
+    assert (waiting.running, late.running) == (True, False)
+    await waiting.end()
+    await settle()
+    assert late.running
+    await late.end()
+
+
+async def test_requests_share_a_slot_while_nobody_waits() -> None:
+    engine = Engine(1)
+    requests = [Request(engine, adapter(1)) for _ in range(3)]
+    await settle()
+    assert all(request.running for request in requests)
+    assert engine.slots.in_use == {adapter(1).name: 3}
+    assert engine.loads == [1]
+    for request in requests:
+        await request.end()
+
+
+async def test_new_version_loads_while_the_only_slot_is_in_use() -> None:
+    engine = Engine(1)
+    old, new = adapter(1, job="a" * 32, version=1), adapter(2, job="a" * 32, version=2)
+    running = Request(engine, old)
+    await settle()
+    await engine.slots.load(new)
+    removal = asyncio.create_task(engine.slots.remove(old))
+    await settle()
+    assert engine.slots.resident == [old.name, new.name]
+    assert not removal.done()
+    await running.end()
+    await removal
+    assert engine.slots.resident == [new.name]
+
+
+async def test_idle_adapters_are_evicted_longest_unused_first_and_reloaded() -> None:
+    engine = Engine(2)  # four stay resident
+    for lora_id in (1, 2, 3, 4):
+        await engine.slots.load(adapter(lora_id))
+    busy = Request(engine, adapter(1))
+    await settle()
+    await engine.slots.load(adapter(5))
+    assert engine.loaded == {1, 3, 4, 5}
+    async with engine.using(adapter(2)):
+        assert engine.loaded == {1, 2, 4, 5}
+    await busy.end()
+
+
+async def test_cancelled_waiter_leaves_no_trace() -> None:
+    engine = Engine(1)
+    running = Request(engine, adapter(1))
+    await settle()
+    waiting = Request(engine, adapter(2))
+    await settle()
+    waiting.task.cancel()
+    await settle()
+    joining = Request(engine, adapter(1))  # nobody waits any more
+    await settle()
+    assert joining.running
+    await running.end()
+    await joining.end()
+    assert engine.slots.in_use == {}
+    async with engine.using(adapter(3)):
+        pass
+
+
+async def test_failed_load_frees_the_slot() -> None:
+    engine = Engine(1)
+    with pytest.raises(ValueError, match="broken"):
+        async with engine.using(adapter(1, version=666)):
+            pass
+    async with engine.using(adapter(2)):
+        pass
+    assert engine.slots.resident == [adapter(2).name]
+
+
+async def test_ids_and_versions_are_never_reused() -> None:
+    engine = Engine(1)
+    await engine.slots.load(adapter(1, job="a" * 32))
+    with pytest.raises(ValueError, match="belongs to"):
+        await engine.slots.load(adapter(1, job="b" * 32))
+    with pytest.raises(ValueError, match="a version never changes"):
+        await engine.slots.load(adapter(2, job="a" * 32, sha256="f" * 64))
+    await engine.slots.load(adapter(3, job="a" * 32, sha256=f"{1:064x}"))  # the same version under a new id
