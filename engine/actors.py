@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,15 @@ class RestartingActor:
 
 
 async def call_actor(handle: ActorHandle, method: str, *args: Any) -> Any:
-    """Await a method of an actor; where the caller is cancelled, the call is too."""
+    """Await a method of an actor; where the caller is cancelled, the call is too. What it raised comes as it was."""
     reference = getattr(handle, method).remote(*args)
     try:
         return await reference
     except asyncio.CancelledError:
         ray.cancel(reference)
         raise
+    except RayTaskError as error:
+        cause: BaseException = error
+        while isinstance(cause, RayTaskError):
+            cause = cause.cause
+        raise cause from error

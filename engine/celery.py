@@ -13,7 +13,8 @@ from celery import Celery
 
 from engine.spec import ENGINE_QUEUE
 
-app = Celery("engine", include=["engine.bridge"])
+# No fixups: Celery's own would load Django where DJANGO_SETTINGS_MODULE is set.
+app = Celery("engine", include=["engine.bridge"], fixups=set())
 app.conf.update(
     broker_url=os.environ.get("CELERY_BROKER_URL") or os.environ.get("REDIS_URL", "redis://localhost:6379/0"),
     broker_connection_retry_on_startup=True,
@@ -32,5 +33,6 @@ app.conf.update(
     task_acks_on_failure_or_timeout=True,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,  # Ray needs the real stderr
     worker_enable_remote_control=False,
 )

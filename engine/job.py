@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from engine.actors import LostActor
 from engine.batches import (
@@ -42,6 +43,7 @@ from engine.events import (
 from engine.ledger import Ledger, Progress
 from engine.models import BaseModelError
 from engine.pool import Pool, PublishError
+from engine.rollout.adapter_files import AdapterError
 from engine.spec import BaseModelSpec, JobSpec
 from engine.store import StoreError, prune, read_manifest
 from engine.training.advantages import group_advantages
@@ -97,6 +99,7 @@ class JobRun:
         self._commit: Commit | None = None
         self._policy: AdapterRef | None = None
         self._evaluations: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[None]] = set()
         self._job_dir = str(config.job_dir(spec.job_id))
         self._kept = {int(version) for version in progress.evaluated if version != "base"}
         self._silent_batches = 0
@@ -109,6 +112,11 @@ class JobRun:
 
     def _status(self, status: JobStatus, reason: str, following: str = "") -> None:
         self._report(StatusChanged(status=status, reason=reason, next=following))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     # --- life ---
 
@@ -126,7 +134,16 @@ class JobRun:
             if not self.progress.cancel:
                 raise  # the controller stops; the next one resumes from the last commit
             self._status("cancelled", "Cancelled on request.", self._what_is_kept())
-        except (JobFailed, BaseModelError, DatasetError, TrainingError, StoreError, PublishError, LostActor) as error:
+        except (
+            JobFailed,
+            BaseModelError,
+            DatasetError,
+            TrainingError,
+            StoreError,
+            PublishError,
+            AdapterError,
+            LostActor,
+        ) as error:
             self._status("failed", str(error), getattr(error, "advice", "") or self._what_is_kept())
         except Exception as error:
             log.exception("job %s failed", self.spec.job_id)
@@ -285,7 +302,7 @@ class JobRun:
             Span(stage="train", worker="trainer", start=train_start, end=trained, tokens=tokens),
             Span(stage="publish", worker="rollout", start=trained, end=published),
         )
-        await pool.retire(previous)
+        self._in_background(pool.retire(previous))  # it waits for requests in flight, evaluations among them
         self._prune()
 
     def _silent_batch(self, groups: list[Group], advantages: list[list[float]], spans: list[Span]) -> bool:

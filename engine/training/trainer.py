@@ -154,7 +154,7 @@ class Trainer:
         ]
         model_tokens = count_model_tokens(batch)
         norm = session.gradient_norm(model_tokens)
-        metrics = _summarise(results, model_tokens)
+        metrics = {**batch.metrics, **_summarise(results, model_tokens)}
         if not math.isfinite(metrics["loss"]) or not math.isfinite(norm):
             raise TrainingError(
                 f"step {batch.step} gave a loss of {metrics['loss']} and a gradient norm of {norm}: nothing was applied"

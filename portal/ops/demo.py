@@ -1,41 +1,40 @@
-"""The demo: two tenants, a job each, at once, through the same services as the portal and the API use."""
+"""The demo: two tenants, a job each, at once, through the REST API."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import transaction
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from portal.adapters.selectors import list_adapter_versions
-from portal.base_models.selectors import list_base_models
-from portal.datasets.services import create_dataset_version
-from portal.jobs.history import step_points
-from portal.jobs.models import Job
-from portal.jobs.selectors import get_job
-from portal.jobs.services import create_job
+from engine.events import TERMINAL_STATUSES
+from portal.ops.demo_client import DemoClient
 from portal.ops.demo_tasks import DemoTask, demo_tasks
-from portal.rewards.services import create_reward_version
-from portal.tenants.models import Role, Tenant
-from portal.tenants.selectors import get_membership
-from portal.tenants.services import add_member, create_tenant, create_user
+from portal.tenants.models import Role, Scope, Tenant
+from portal.tenants.selectors import get_membership, list_api_tokens
+from portal.tenants.services import add_member, create_api_token, create_tenant, create_user, revoke_api_token
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 """How often the terminal looks at the jobs."""
+TOKEN_NAME = "demo"
 
 
 @dataclass(frozen=True)
 class Login:
-    tenant: str
-    user: str
+    """How to get in as a demo tenant. Password and token are new at every demo: they are only shown in the terminal."""
+
+    task: DemoTask
     password: str
+    token: str
 
 
 @dataclass(frozen=True)
@@ -54,97 +53,102 @@ class Outcome:
     steps: int
     tokens_sampled: int
     tokens_trained: int
-    wall_seconds: float | None
+    wall_seconds: float
     adapter: str
     sha256: str
 
 
-def seed_tenants(seed: int) -> tuple[list[Login], list[Job]]:
-    """Make the tenants where they are missing, upload this run's datasets and rewards, start a job of each."""
-    logins, prepared = [], []
-    for task in demo_tasks(seed):
-        login, tenant, user = _tenant(task)
-        logins.append(login)
-        dataset = create_dataset_version(tenant=tenant, user=user, name=task.dataset, file=io.BytesIO(task.jsonl()))
-        reward = create_reward_version(tenant=tenant, user=user, name=task.reward, spec=task.reward_spec)
-        prepared.append((tenant, user, task, dataset, reward))
-    base_model = list_base_models()[0].pk
-    jobs = [
-        create_job(
-            tenant=tenant, user=user, name=task.job, base_model_id=base_model, dataset_version=dataset,
-            reward_version=reward, settings=task.settings,
-        )
-        for tenant, user, task, dataset, reward in prepared
-    ]  # fmt: skip
-    return logins, jobs
+def prepare_tenants(seed: int) -> list[Login]:
+    """Make the demo's tenants and users where they are missing; new passwords and API tokens."""
+    return [_login(task) for task in demo_tasks(seed)]
 
 
-def _tenant(task: DemoTask) -> tuple[Login, Tenant, User]:
-    """The tenant and its user, whose password is new at every demo: it is only ever shown in the terminal."""
+@transaction.atomic
+def _login(task: DemoTask) -> Login:
     password = secrets.token_urlsafe(9)
-    with transaction.atomic():
-        tenant = Tenant.objects.filter(slug=task.slug).first() or create_tenant(name=task.tenant, slug=task.slug)
-        user = User.objects.filter(username=task.user).first()
-        if user is None:
-            user = create_user(username=task.user, email=f"{task.user}@{task.slug}.example", password=password)
-        user.set_password(password)
-        user.save()
-        if get_membership(tenant, user) is None:
-            add_member(tenant=tenant, user=user, role=Role.OWNER)
-    return Login(task.tenant, task.user, password), tenant, user
+    tenant = Tenant.objects.filter(slug=task.slug).first() or create_tenant(name=task.tenant, slug=task.slug)
+    user = User.objects.filter(username=task.user).first()
+    if user is None:
+        user = create_user(username=task.user, email=f"{task.user}@{task.slug}.example", password=password)
+    user.set_password(password)
+    user.save()
+    if get_membership(tenant, user) is None:
+        add_member(tenant=tenant, user=user, role=Role.OWNER)
+    for earlier in list_api_tokens(tenant, user).filter(name=TOKEN_NAME):
+        revoke_api_token(tenant=tenant, user=user, token_id=earlier.pk)
+    _, token = create_api_token(tenant=tenant, user=user, name=TOKEN_NAME, scopes=[Scope.READ, Scope.WRITE])
+    return Login(task, password, token)
 
 
-async def follow(jobs: list[Job], say: Callable[[str], None], live: bool) -> list[Outcome]:
-    """Show progress until every job has ended: bars on a terminal (``live``), else a line a step."""
-    progress = Progress(
-        TextColumn("{task.fields[tenant]:<14}"), BarColumn(bar_width=30),
-        TextColumn("{task.completed:>3}/{task.total}"), TextColumn("{task.fields[note]}"), TimeElapsedColumn(), disable=not live, refresh_per_second=4,
-    )  # fmt: skip
-    with progress:
-        bars = {job.pk: progress.add_task("", total=job.steps, tenant=job.tenant.name, note="") for job in jobs}
-        shown: dict[TaskID, str] = {}
-        while True:
-            jobs = [await sync_to_async(get_job)(job.tenant, job.pk) for job in jobs]
-            for job in jobs:
-                note = _note(job)
-                progress.update(bars[job.pk], completed=job.step, note=note)
-                line = f"{job.tenant.name}: step {job.step}/{job.steps}, {note}"
-                if not live and shown.get(bars[job.pk]) != line:
-                    shown[bars[job.pk]] = line
-                    say(f"[{time.strftime('%H:%M:%S')}] {line}")
-            if all(job.is_finished for job in jobs):
-                break
-            await asyncio.sleep(LOOK_SECONDS)
-    return [await sync_to_async(outcome)(job) for job in jobs]
+async def run(address: str, logins: list[Login], folder: Path, say: Callable[[str], None], live: bool) -> list[Outcome]:
+    """Start every tenant's job, show progress until all have ended, download the adapters into ``folder``."""
+    shutil.rmtree(folder, ignore_errors=True)
+    clients = [DemoClient(address, login.token) for login in logins]
+    await asyncio.gather(*(client.cancel_jobs() for client in clients))
+    job_ids = await asyncio.gather(
+        *(client.start_job(login.task) for client, login in zip(clients, logins, strict=True))
+    )
+    runs = list(zip(logins, clients, job_ids, strict=True))
+    bars = Progress(
+        TextColumn("{task.fields[tenant]:<14}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:>3}/{task.total}  {task.fields[note]}"),
+        TimeElapsedColumn(),
+        disable=not live,
+        refresh_per_second=4,
+    )
+    with bars:
+        await asyncio.gather(*(_follow(login.task, client, job_id, bars, say) for login, client, job_id in runs))
+    outcomes = [await _outcome(login.task, client, job_id, folder / login.task.slug) for login, client, job_id in runs]
+    await asyncio.gather(*(client.__aexit__() for client in clients))
+    return outcomes
 
 
-def _note(job: Job) -> str:
-    if job.status == "running" and job.metrics:
-        return f"reward {job.metrics.get('reward_mean', 0):.2f}, accuracy {job.metrics.get('accuracy', 0):.2f}"
-    return job.status
+async def _follow(task: DemoTask, client: DemoClient, job_id: str, bars: Progress, say: Callable[[str], None]) -> None:
+    """Keep a bar up to date until the job has ended; without bars, say a line whenever something changes."""
+    bar = bars.add_task("", total=task.steps, tenant=task.tenant, note="")
+    said = ""
+    while True:
+        job = await client.job(job_id)
+        note = _note(job)
+        bars.update(bar, completed=job["step"], note=note)
+        line = f"{task.tenant}: step {job['step']}/{job['steps']}, {note}"
+        if bars.disable and line != said:
+            said = line
+            say(f"[{time.strftime('%H:%M:%S')}] {line}")
+        if job["status"] in TERMINAL_STATUSES:
+            bars.stop_task(bar)
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
-def outcome(job: Job) -> Outcome:
-    """What the job's events and its adapter say of it."""
-    points = [point["metrics"] for point in step_points(job)]
-    final = list_adapter_versions(job.tenant, job.pk).filter(final=True).first()
-    wall = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else None
+def _note(job: dict[str, Any]) -> str:
+    if job["status"] == "running" and job["metrics"]:
+        return f"reward {job['metrics']['reward_mean']:.2f}, accuracy {job['metrics']['accuracy']:.2f}"
+    return str(job["status"])
+
+
+async def _outcome(task: DemoTask, client: DemoClient, job_id: str, folder: Path) -> Outcome:
+    job = await client.job(job_id)
+    metrics = await client.step_metrics(job_id)
+    adapter = await client.download_adapter(job_id, folder)
+    started, finished = (datetime.fromisoformat(job[key] or job["created_at"]) for key in ("started_at", "finished_at"))
     return Outcome(
-        tenant=job.tenant.name,
-        job=job.name,
-        job_id=job.pk.hex,
-        status=job.status,
-        reason=job.reason,
-        held_out_accuracy_base=job.base_accuracy,
-        held_out_accuracy_trained=job.accuracy,
-        reward_first_step=points[0]["reward_mean"] if points else None,
-        reward_last_step=points[-1]["reward_mean"] if points else None,
-        steps=job.step,
-        tokens_sampled=int(sum(metrics["tokens_sampled"] for metrics in points)),
-        tokens_trained=int(sum(metrics["tokens_trained"] for metrics in points)),
-        wall_seconds=wall,
-        adapter=f"{final.path}/adapter_model.safetensors" if final else "",
-        sha256=final.sha256 if final else "",
+        tenant=task.tenant,
+        job=task.job,
+        job_id=job_id,
+        status=job["status"],
+        reason=job["reason"],
+        held_out_accuracy_base=job["base_accuracy"],
+        held_out_accuracy_trained=job["accuracy"],
+        reward_first_step=metrics[0]["reward_mean"] if metrics else None,
+        reward_last_step=metrics[-1]["reward_mean"] if metrics else None,
+        steps=job["step"],
+        tokens_sampled=int(sum(step["tokens_sampled"] for step in metrics)),
+        tokens_trained=int(sum(step["tokens_trained"] for step in metrics)),
+        wall_seconds=round((finished - started).total_seconds(), 1),
+        adapter=str(adapter[0]) if adapter else "",
+        sha256=adapter[1] if adapter else "",
     )
 
 
@@ -160,11 +164,11 @@ def report(outcomes: list[Outcome]) -> str:
     for o in outcomes:
         lines += [
             f"{o.tenant} ({o.job}): {o.status}. {o.reason}",
-            f"    held-out accuracy   base {_number(o.held_out_accuracy_base)} -> trained "
-            f"{_number(o.held_out_accuracy_trained)}",
-            f"    mean reward         first step {_number(o.reward_first_step)} -> last step "
-            f"{_number(o.reward_last_step)}",
-            f"    wall time           {o.wall_seconds or 0:.0f} s, {o.steps} steps, {o.tokens_sampled} tokens sampled",
+            f"    held-out accuracy   base {_number(o.held_out_accuracy_base)} -> "
+            f"trained {_number(o.held_out_accuracy_trained)}",
+            f"    mean reward         first step {_number(o.reward_first_step)} -> "
+            f"last step {_number(o.reward_last_step)}",
+            f"    wall time           {o.wall_seconds:.0f} s, {o.steps} steps, {o.tokens_sampled} tokens sampled",
             f"    adapter             {o.adapter or 'none'}",
             f"    sha256              {o.sha256 or 'none'}",
         ]

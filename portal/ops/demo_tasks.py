@@ -25,12 +25,16 @@ class DemoTask:
     job: str
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def steps(self) -> int:
+        return int(self.settings["training"]["steps"])
+
     def jsonl(self) -> bytes:
         """The dataset as it would be uploaded."""
         return "".join(json.dumps(row) + "\n" for row in self.rows).encode()
 
 
-STEPS = 20
+STEPS = int(__import__("os").environ.get("DEMO_STEPS", 20))
 
 
 def _settings(seed: int, max_tokens: int) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.ops.demo import as_json, failure, follow, report, seed_tenants
+from portal.ops.demo import as_json, failure, prepare_tenants, report, run
+from portal.ops.demo_client import ApiRefused
 from portal.ops.installation import Refused
 from portal.ops.running import serve
 from portal.ops.supervisor import StartFailed
@@ -29,10 +32,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, host: str, port: int, **options: Any) -> None:
         self.seed, self.until_done, self.json = options["seed"], options["until_done"], options["json"]
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # not a line for every look at the jobs
         self.failure: str | None = "stopped before both jobs had ended"
         try:
             asyncio.run(serve(host, port, self.stdout.write, self.demonstrate))
-        except (Refused, StartFailed) as error:
+        except (Refused, StartFailed, ApiRefused) as error:
             raise CommandError(str(error)) from None
         if self.failure:
             raise CommandError(self.failure)
@@ -40,12 +44,13 @@ class Command(BaseCommand):
     async def demonstrate(self, address: str) -> None:
         """Seed, follow both jobs to their end, print the outcome; then stay up unless told to end."""
         started = time.monotonic()
-        logins, jobs = await sync_to_async(seed_tenants)(self.seed)
+        logins = await sync_to_async(prepare_tenants)(self.seed)
         self.stdout.write(f"\nThe portal is at {address}")
         for login in logins:
-            self.stdout.write(f"    {login.tenant:<14} sign in as {login.user}, password {login.password}")
+            self.stdout.write(f"    {login.task.tenant:<14} sign in as {login.task.user}, password {login.password}")
         self.stdout.write("")
-        outcomes = await follow(jobs, self.stdout.write, live=self.stdout.isatty())
+        folder = Path(settings.MARLAAS_VAR) / "demo" / f"seed-{self.seed}"
+        outcomes = await run(address, logins, folder, self.stdout.write, live=self.stdout.isatty())
         self.failure = failure(outcomes)
         self.stdout.write("\n" + report(outcomes))
         if self.json:
