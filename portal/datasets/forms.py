@@ -73,7 +73,7 @@ class UploadForm(forms.Form):
     def for_correction(self) -> UploadForm:
         """The same form with a small faulty file opened in the text field, so that it can be corrected on the spot."""
         upload = self.cleaned_data.get("file")
-        if self.cleaned_data["source"] == "paste" or upload.size > MAX_FIXABLE:
+        if self.cleaned_data["source"] == "paste" or upload is None or upload.size > MAX_FIXABLE:
             return self
         upload.seek(0)
         content = upload.read()

@@ -52,7 +52,7 @@ def test_signed_out_visitors_are_asked_to_sign_in(client: Client, db: None, name
 
 @pytest.mark.parametrize("route", WITH_ID, ids=names(WITH_ID))
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_signed_out_visitors_learn_nothing_about_objects(client: Client, ours: Owned, route: Route, method: str) -> None:
+def test_signed_out_visitors_learn_nothing(client: Client, ours: Owned, route: Route, method: str) -> None:
     path = route.path(ids(ours))
     answer = getattr(client, method)(path)
     assert (answer.status_code, answer["Location"]) == (302, f"/accounts/login/?next={path}")

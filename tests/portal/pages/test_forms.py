@@ -1,0 +1,310 @@
+"""Forms: what is wrong is said at the field, what was typed stays, what is right is stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from portal.datasets.models import Dataset
+from portal.jobs.forms import ADVANCED, BASIC, PRESETS, JobForm
+from portal.jobs.models import Job
+from portal.rewards.models import RewardFunction
+from portal.tenants.models import ApiToken
+from tests.portal.factories import Owned
+
+GOOD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n'
+BAD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": 5}\n'
+
+
+# --- datasets --------------------------------------------------------------------------------------------------------
+
+
+def upload(browser: Client, content: str | bytes, **fields: Any) -> Any:
+    file = SimpleUploadedFile("rows.jsonl", content.encode() if isinstance(content, str) else content)
+    return browser.post(
+        reverse("datasets:new"), {"name": "new", "source": "file", "held_out_percent": 10, "file": file, **fields}
+    )
+
+
+def test_an_uploaded_file_is_stored(browser: Client, ours: Owned) -> None:
+    answer = upload(browser, GOOD, held_out_percent=50)
+    version = Dataset.objects.get(name="new").versions.get()
+    assert answer["Location"] == f"{reverse('datasets:detail', args=[version.dataset_id])}?version=1"
+    assert (version.rows, version.held_out_rows) == (2, 1)
+
+
+def test_pasted_rows_are_stored(browser: Client, ours: Owned) -> None:
+    browser.post(reverse("datasets:new"), {"name": "new", "source": "paste", "text": GOOD, "held_out_percent": 0})
+    assert Dataset.objects.get(name="new").versions.get().rows == 2
+
+
+def test_a_faulty_line_is_named_and_the_file_is_opened_for_correction(browser: Client, ours: Owned) -> None:
+    answer = upload(browser, BAD)
+    assert answer.status_code == 400
+    assert not Dataset.objects.filter(name="new").exists()
+    (error,) = answer.context["invalid"].errors
+    assert (error.line, error.field) == (2, "prompt")
+    page = answer.content.decode()
+    assert 'data-line="2"' in page
+    form = answer.context["form"]
+    assert (form["source"].value(), form["text"].value(), form["name"].value()) == ("paste", BAD, "new")
+
+
+def test_a_large_faulty_file_is_not_echoed(browser: Client, ours: Owned) -> None:
+    answer = upload(browser, BAD + GOOD * 5000)
+    assert answer.context["form"]["source"].value() == "file"
+    assert len(answer.content) < 100_000
+
+
+def test_a_file_that_is_no_text_is_refused_in_words(browser: Client, ours: Owned) -> None:
+    answer = upload(browser, b"\x80\x81\xff\n")
+    assert answer.status_code == 400
+    assert answer.context["invalid"].errors[0].line == 1
+    assert answer.context["form"]["source"].value() == "file"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ({"source": "file"}, "file", "Choose a file."),
+        ({"source": "paste", "text": " \n"}, "text", "Paste at least one row."),
+        ({"source": "paste", "text": GOOD, "name": ""}, "name", "Give the dataset a name."),
+    ],
+)
+def test_what_is_missing_from_an_upload_is_said_at_the_field(
+    browser: Client, ours: Owned, fields: dict[str, str], field: str, message: str
+) -> None:
+    answer = browser.post(reverse("datasets:new"), {"name": "new", "held_out_percent": 10, **fields})
+    assert answer.status_code == 400
+    assert answer.context["form"].errors == {field: [message]}
+    assert f'id="id_{field}_error"' in answer.content.decode()
+
+
+# --- rewards ---------------------------------------------------------------------------------------------------------
+
+
+def part(index: int, **fields: Any) -> dict[str, Any]:
+    return {f"parts-{index}-{name}": value for name, value in fields.items()}
+
+
+def post_reward(browser: Client, *parts: dict[str, Any], **fields: Any) -> Any:
+    management = {"parts-TOTAL_FORMS": len(parts), "parts-INITIAL_FORMS": 0}
+    data = {"name": "new", "timeout_seconds": 5, **management, **fields}
+    for each in parts:
+        data |= each
+    return browser.post(reverse("rewards:new"), data)
+
+
+def stored_grader() -> Any:
+    return RewardFunction.objects.get(name="new").versions.get().spec["grader"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"type": "exact_match", "strip": "on"}, {"strip": True, "ignore_case": False}),
+        ({"type": "numeric", "tolerance": "0.5"}, {"tolerance": 0.5}),
+        ({"type": "maths"}, {}),
+        (
+            {"type": "regex", "pattern": r"(\d+) ", "regex_ignore_case": "on"},
+            {"pattern": r"(\d+) ", "ignore_case": True},
+        ),
+        ({"type": "json_schema", "json_schema": '{"type": "object"}'}, {"json_schema": {"type": "object"}}),
+        ({"type": "brevity", "target": 10, "limit": 20}, {"target": 10, "limit": 20}),
+    ],
+)
+def test_each_grader_is_stored_with_its_options(
+    browser: Client, ours: Owned, fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    answer = post_reward(browser, **fields)
+    assert answer.status_code == 302, answer.context["form"].errors
+    grader = stored_grader()
+    assert grader.pop("type") == fields["type"]
+    assert expected.items() <= grader.items()
+
+
+def test_a_mix_is_stored_with_its_parts(browser: Client, ours: Owned) -> None:
+    parts = [
+        part(0, part_name="right", weight=2, type="numeric"),
+        part(1, part_name="short", weight="0.5", type="brevity", target=5, limit=50),
+    ]
+    assert post_reward(browser, *parts, type="mix").status_code == 302
+    stored = [(p["name"], p["weight"], p["grader"]["type"]) for p in stored_grader()["parts"]]
+    assert stored == [("right", 2.0, "numeric"), ("short", 0.5, "brevity")]
+
+
+def test_a_fault_is_shown_at_the_option_and_the_input_stays(browser: Client, ours: Owned) -> None:
+    answer = post_reward(browser, type="regex", pattern="(unclosed")
+    form = answer.context["form"]
+    assert list(form.errors) == ["pattern"]
+    assert "Not a valid regular expression" in form.errors["pattern"][0]
+    assert form["pattern"].value() == "(unclosed"
+    assert form["name"].value() == "new"
+
+
+def test_a_missing_option_is_named(browser: Client, ours: Owned) -> None:
+    assert post_reward(browser, type="regex").context["form"].errors == {"pattern": ["Regular expression is required."]}
+
+
+def test_a_fault_in_a_mix_is_shown_in_its_part(browser: Client, ours: Owned) -> None:
+    parts = [
+        part(0, part_name="right", weight=1, type="numeric"),
+        part(1, part_name="tag", weight=0, type="regex", pattern="["),
+    ]
+    answer = post_reward(browser, *parts, type="mix")
+    assert answer.context["form"].errors == {}
+    first, second = answer.context["parts"]
+    assert first.errors == {}
+    assert set(second.errors) == {"weight", "pattern"}
+    assert second["pattern"].value() == "["
+
+
+def test_a_new_version_starts_from_the_earlier_one(browser: Client, ours: Owned) -> None:
+    parts = [part(0, part_name="right", weight=3, type="regex", pattern="x")]
+    post_reward(browser, *parts, type="mix", timeout_seconds=7)
+    version = RewardFunction.objects.get(name="new").versions.get()
+    answer = browser.get(reverse("rewards:new"), {"from": version.pk})
+    form, (first,) = answer.context["form"], answer.context["parts"]
+    assert (form["name"].value(), form["type"].value(), form["timeout_seconds"].value()) == ("new", "mix", 7.0)
+    assert (first["part_name"].value(), first["weight"].value(), first["pattern"].value()) == ("right", 3.0, "x")
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_data(ours: Owned, **changes: Any) -> dict[str, Any]:
+    form = JobForm(tenant=ours.tenant)
+    data = {name: form[name].value() for name in form.fields}
+    data |= {
+        "name": "second",
+        "dataset_version": ours.dataset_version.pk,
+        "reward_version": ours.reward_version.pk,
+        "base_model": ours.job.base_model_id,
+    }
+    return {name: value for name, value in (data | changes).items() if value is not None}
+
+
+def test_a_job_takes_the_settings_of_the_form(browser: Client, ours: Owned) -> None:
+    answer = browser.post(
+        reverse("jobs:new"),
+        job_data(ours, training__steps=7, sampling__max_tokens=31, environment__system_prompt="Be brief.", seed=5),
+    )
+    job = Job.objects.get(name="second")
+    assert answer["Location"] == reverse("jobs:detail", args=[job.pk])
+    spec = job.to_spec()
+    assert (spec.training.steps, spec.sampling.max_tokens, spec.seed) == (7, 31, 5)
+    assert spec.environment.system_prompt == "Be brief."
+
+
+def test_defaults_of_the_form_are_those_of_the_spec(browser: Client, ours: Owned) -> None:
+    browser.post(reverse("jobs:new"), job_data(ours))
+    sent = Job.objects.get(name="second").to_spec()
+    default = ours.job.to_spec().model_copy(update={"job_id": sent.job_id, "name": "second"})
+    training = default.training.model_copy(update={"steps": 20})
+    assert sent == default.model_copy(update={"training": training})
+
+
+def test_limits_of_the_base_model_are_said_at_the_field(browser: Client, ours: Owned) -> None:
+    answer = browser.post(reverse("jobs:new"), job_data(ours, lora__rank=64))
+    form = answer.context["form"]
+    assert answer.status_code == 400
+    assert list(form.errors) == ["lora__rank"]
+    assert "above the limit of 16" in form.errors["lora__rank"][0]
+    assert form["lora__rank"].value() == "64"
+    assert '<details class="card fold" open>' in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("training__steps", 0, "Steps must be at least 1."),
+        ("training__group_size", 1, "Group size must be at least 2."),
+        ("training__learning_rate", 0, "Learning rate must be greater than 0.0."),
+        ("sampling__temperature", "warm", "Temperature must be a number."),
+        ("training__steps", "", "Steps is needed."),
+        ("name", "", "Give the job a name."),
+    ],
+)
+def test_impossible_settings_are_said_at_the_field(
+    browser: Client, ours: Owned, name: str, value: Any, message: str
+) -> None:
+    answer = browser.post(reverse("jobs:new"), job_data(ours, **{name: value}))
+    assert answer.context["form"].errors == {name: [message]}
+
+
+def test_a_full_quota_is_said_above_the_form(browser: Client, ours: Owned) -> None:
+    ours.tenant.max_active_jobs = 1
+    ours.tenant.save()
+    answer = browser.post(reverse("jobs:new"), job_data(ours))
+    (message,) = answer.context["form"].non_field_errors()
+    assert "its limit is 1" in message
+    assert "Wait until one finishes" in message
+
+
+def test_sending_the_form_twice_makes_one_job(browser: Client, ours: Owned) -> None:
+    key = browser.get(reverse("jobs:new")).context["idempotency_key"]
+    answers = [browser.post(reverse("jobs:new"), job_data(ours, idempotency_key=key)) for _ in range(2)]
+    assert answers[0]["Location"] == answers[1]["Location"]
+    assert Job.objects.filter(name="second").count() == 1
+
+
+def test_same_again_starts_from_the_jobs_settings(browser: Client, ours: Owned) -> None:
+    form = browser.get(reverse("jobs:new"), {"from": ours.job.pk}).context["form"]
+    assert form["training__steps"].value() == 2
+    assert form["dataset_version"].value() == ours.dataset_version.pk
+
+
+def test_every_setting_is_on_the_page_and_every_preset_names_settings(browser: Client, ours: Owned) -> None:
+    page = browser.get(reverse("jobs:new")).content.decode()
+    for name in JobForm.base_fields:
+        assert f'name="{name}"' in page
+    assert {name for preset in PRESETS for name in preset["values"]} <= {*BASIC, *ADVANCED}
+
+
+def test_cancelling_is_by_post_and_said_on_the_page(browser: Client, ours: Owned) -> None:
+    path = reverse("jobs:cancel", args=[ours.job.pk])
+    assert browser.get(path).status_code == 405
+    page = browser.post(path, follow=True).content.decode()
+    assert "Cancelling" in page and 'data-dialog="cancel-dialog"' not in page
+    ours.job.refresh_from_db()
+    assert ours.job.is_cancelling
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_tokens_secret_is_shown_once(browser: Client, ours: Owned) -> None:
+    answer = browser.post(reverse("tenants:tokens"), {"name": "ci", "scopes": ["read"], "expires_in_days": "30"})
+    secret = answer.context["secret"]
+    assert secret.startswith(ApiToken.objects.get(name="ci").prefix)
+    assert secret in answer.content.decode()
+    assert "no-store" in answer["Cache-Control"]
+    assert secret not in browser.get(reverse("tenants:tokens")).content.decode()
+
+
+def test_a_token_needs_a_name_and_a_scope(browser: Client, ours: Owned) -> None:
+    errors = browser.post(reverse("tenants:tokens"), {"expires_in_days": ""}).context["form"].errors
+    assert errors == {"name": ["Give the token a name."], "scopes": ["Choose what the token may do."]}
+
+
+def test_a_revoked_token_leaves_the_list(browser: Client, ours: Owned) -> None:
+    browser.post(reverse("tenants:tokens"), {"name": "ci", "scopes": ["read"], "expires_in_days": ""})
+    token = ApiToken.objects.get(name="ci")
+    assert token.expires_at is None
+    browser.post(reverse("tenants:token-revoke", args=[token.pk]))
+    assert list(browser.get(reverse("tenants:tokens")).context["tokens"]) == []
+
+
+def test_sign_in_keeps_the_name_and_says_what_is_wrong(client: Client, ours: Owned) -> None:
+    page = client.post("/accounts/login/", {"login": "ours", "password": "wrong"}).content.decode()
+    assert 'value="ours"' in page and 'role="alert"' in page
+
+
+def test_the_spec_shown_for_the_api_is_the_stored_one(browser: Client, ours: Owned) -> None:
+    answer = browser.get(reverse("rewards:detail", args=[ours.reward_version.reward_function_id]))
+    assert json.loads(answer.context["spec"]) == ours.reward_version.spec

@@ -1,0 +1,95 @@
+"""Lists cost the same number of queries whatever their length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from portal.datasets.services import create_dataset_version
+from portal.jobs.services import create_job, ingest_events
+from portal.rewards.services import create_reward_version
+from portal.tenants.services import add_member, create_api_token, create_user
+from tests.portal.factories import Owned, jsonl, make_batch, published, rollout, status, step
+
+
+def add_datasets(ours: Owned, number: int) -> None:
+    file = jsonl({"prompt": "1?", "answer": 1}, {"prompt": "2?", "answer": 2})
+    create_dataset_version(tenant=ours.tenant, user=ours.user, name=f"dataset {number}", file=file)
+
+
+def add_rewards(ours: Owned, number: int) -> None:
+    spec = {"grader": {"type": "numeric"}}
+    create_reward_version(tenant=ours.tenant, user=ours.user, name=f"reward {number}", spec=spec)
+
+
+def add_jobs(ours: Owned, number: int) -> None:
+    ours.tenant.max_active_jobs = 100
+    ours.tenant.save()
+    job = create_job(
+        tenant=ours.tenant,
+        user=ours.user,
+        name=f"job {number}",
+        base_model_id=ours.job.base_model_id,
+        dataset_version=ours.dataset_version,
+        reward_version=ours.reward_version,
+        settings={},
+    )
+    last = [status("succeeded", "Done.")] if number % 2 else []
+    ingest_events(batch=make_batch(job, status("running", "Training."), step(1), step(2), published(job, 1), *last))
+
+
+def add_members(ours: Owned, number: int) -> None:
+    user = create_user(username=f"user{number}", email=f"user{number}@example.org", password="correct horse battery")
+    add_member(tenant=ours.tenant, user=user)
+
+
+def add_tokens(ours: Owned, number: int) -> None:
+    create_api_token(tenant=ours.tenant, user=ours.user, name=f"token {number}")
+
+
+def add_events(ours: Owned, number: int) -> None:
+    events = [step(number + 2), rollout(number + 2), status("running", f"Still {number}.")]
+    ingest_events(batch=make_batch(ours.job, *events, first=ours.job.last_seq + 1))
+    ours.job.refresh_from_db()
+
+
+def count_queries(browser: Client, path: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert browser.get(path).status_code == 200
+    return len(captured)
+
+
+@pytest.mark.parametrize(
+    ("name", "add"),
+    [
+        ("home", add_jobs),
+        ("home-jobs", add_jobs),
+        ("datasets:list", add_datasets),
+        ("rewards:list", add_rewards),
+        ("jobs:list", add_jobs),
+        ("jobs:new", add_datasets),
+        ("adapters:list", add_jobs),
+        ("tenants:members", add_members),
+        ("tenants:tokens", add_tokens),
+        ("jobs:detail", add_events),
+    ],
+)
+def test_the_number_of_queries_is_constant(
+    browser: Client, ours: Owned, name: str, add: Callable[[Owned, int], Any]
+) -> None:
+    path = reverse(name, args=[ours.job.pk] if name == "jobs:detail" else [])
+    add(ours, 0)
+    add(ours, 1)
+    few = count_queries(browser, path)
+    for number in range(2, 12):
+        add(ours, number)
+    assert count_queries(browser, path) == few
+    assert few <= 20
