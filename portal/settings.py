@@ -52,7 +52,6 @@ INSTALLED_APPS = [
     "axes",
     "channels",
     "csp",
-    "django_filters",
     "django_htmx",
     "drf_spectacular",
     "drf_spectacular_sidecar",
