@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 
 from asgiref.sync import sync_to_async
@@ -21,16 +18,10 @@ Say = Callable[[str], None]
 
 
 def prepare() -> None:
-    """Bring database, static files and base model to where the processes need them. Raises Refused."""
+    """Bring database and static files to where the processes need them."""
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     ensure_bundled_base_model()
-    done = subprocess.run(
-        [sys.executable, "-m", "engine", "prepare"], capture_output=True, text=True,
-        env={**os.environ, "MARLAAS_VAR": str(settings.MARLAAS_VAR)}, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise installation.Refused(done.stderr.strip().splitlines()[-1])
 
 
 async def serve(host: str, port: int, say: Say, while_up: Callable[[str], Awaitable[int | None]]) -> int:
@@ -42,7 +33,7 @@ async def serve(host: str, port: int, say: Say, while_up: Callable[[str], Awaita
     lock = installation.lock(settings.MARLAAS_VAR)
     try:
         installation.check_port(host, port)
-        say("Preparing database, static files and base model ...")
+        say("Preparing database and static files ...")
         await sync_to_async(prepare)()
         supervisor = Supervisor(installation.children(host, port), settings.MARLAAS_VAR / "log", say)
         stop = asyncio.Event()
