@@ -16,7 +16,7 @@ from portal.base_models.services import ensure_bundled_base_model
 from portal.jobs.models import Job
 from portal.jobs.services import cancel_job, ingest_events
 from portal.live import consumers
-from portal.live.consumers import CLOSE_NOT_FOUND, CLOSE_SIGNED_OUT
+from portal.live.consumers import CLOSE_NOT_FOUND, CLOSE_SIGNED_OUT, JobConsumer
 from portal.tenants.models import Membership
 from portal.tenants.services import add_member, switch_tenant
 from tests.portal.factories import Owned, build_owned, make_batch, make_events, rollout, span, status
@@ -135,6 +135,20 @@ async def test_every_event_once_while_batches_race_with_reading(ours, session):
     await producing
     assert seen == list(range(1, 44))
     assert await socket.receive_nothing()
+    await socket.disconnect()
+
+
+async def test_what_comes_right_after_the_backlog_was_read_is_sent(ours, session, monkeypatch):
+    read_backlog = JobConsumer.send_first
+
+    async def read_backlog_then_more(self: JobConsumer) -> None:
+        await read_backlog(self)
+        await ingest(batch=make_batch(ours.job, rollout(2), first=4))
+
+    monkeypatch.setattr(JobConsumer, "send_first", read_backlog_then_more)
+    socket = await connect(f"/ws/jobs/{ours.job.pk}/?after=3", session)
+    assert (await socket.receive())["events"] == []
+    assert [event["seq"] for event in (await socket.receive())["events"]] == [4]
     await socket.disconnect()
 
 
