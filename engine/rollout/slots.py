@@ -99,11 +99,11 @@ class AdapterSlots:
         try:
             await granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self._release(ref)
-            else:
-                self._waiting.remove((ref, granted))
+            if granted.cancelled():
+                self._waiting = deque(entry for entry in self._waiting if entry[1] is not granted)
                 self._settle()
+            else:
+                self._release(ref)
             raise
 
     def _may_enter(self, lora_id: int) -> bool:
@@ -135,8 +135,9 @@ class AdapterSlots:
                 break
             for entry in [entry for entry in self._waiting if entry[0].lora_id == lora_id]:
                 self._waiting.remove(entry)
-                self._enter(entry[0])
-                entry[1].set_result(None)
+                if not entry[1].cancelled():
+                    self._enter(entry[0])
+                    entry[1].set_result(None)
         self._drain_for_waiting()
 
     def _drain_for_waiting(self) -> None:

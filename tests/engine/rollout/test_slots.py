@@ -157,6 +157,26 @@ async def test_cancelled_waiter_leaves_no_trace() -> None:
         pass
 
 
+async def test_waiter_cancelled_just_as_its_slot_comes_free() -> None:
+    for cancel_first in (True, False):
+        engine = Engine(1)
+        running = Request(engine, adapter(1))
+        await settle()
+        waiting = Request(engine, adapter(2))
+        await settle()
+        if cancel_first:
+            waiting.task.cancel()
+            await running.end()
+        else:
+            await running.end()
+            waiting.task.cancel()
+        await settle()
+        assert waiting.task.cancelled()
+        assert engine.slots.in_use == {}
+        async with engine.using(adapter(3)):
+            pass
+
+
 async def test_failed_load_frees_the_slot() -> None:
     engine = Engine(1)
     with pytest.raises(ValueError, match="broken"):
