@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import ray
 from celery import Task, signals
@@ -20,7 +20,7 @@ from ray.actor import ActorHandle
 from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
-from engine.events import EVENTS_QUEUE, INGEST_EVENTS
+from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
 from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, SUBMIT_JOB
 
 log = logging.getLogger(__name__)
@@ -72,18 +72,28 @@ def acknowledge_events(self: Task, acknowledged: dict[str, int]) -> None:
     hand_over(self, "acknowledge", acknowledged)
 
 
+def next_events(handle: ActorHandle, cursor: int) -> tuple[int, EventBatch]:
+    """The controller's next events after outbox id ``cursor``, and the id of the last of them."""
+    news: Any = ray.get(handle.next_events.remote(cursor, BATCH_EVENTS, 10.0))
+    return cast(tuple[int, EventBatch], news)
+
+
 def forward_events(stop: threading.Event) -> None:
     """Send events as they come until ``stop``; trouble with Ray or the broker is waited out."""
     cursor, mark, marked_at = 0, 0, time.monotonic()
+    announced = False
     while not stop.is_set():
         try:
             handle = controller()
-            last, batch = ray.get(handle.next_events.remote(cursor, BATCH_EVENTS, 10.0))
+            if not announced:
+                app.send_task(ENGINE_READY, queue=EVENTS_QUEUE)
+                announced = True
+            last, batch = next_events(handle, cursor)
             if batch.events:
                 app.send_task(INGEST_EVENTS, args=[batch.model_dump(mode="json")], queue=EVENTS_QUEUE)
                 cursor = last
             if time.monotonic() - marked_at > RESEND_SECONDS:
-                oldest = ray.get(handle.oldest_pending.remote())
+                oldest: Any = ray.get(handle.oldest_pending.remote())
                 if oldest is not None and oldest <= mark:
                     log.warning("events sent over %.0f s ago are not acknowledged: sending again", RESEND_SECONDS)
                     cursor = oldest - 1

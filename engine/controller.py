@@ -158,17 +158,15 @@ class PoolConflict(RuntimeError):
 
 def connect(config: EngineConfig) -> ray.actor.ActorHandle:
     """The running controller, started where there is none. It outlives its caller and its own crashes."""
-    return (
-        ray.remote(Controller)
-        .options(
-            name=NAME,
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=-1,
-            max_concurrency=100_000,
-        )
-        .remote(config)
+    actor: Any = ray.remote(Controller).options(
+        name=NAME,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=-1,
+        max_concurrency=100_000,
     )
+    handle: ray.actor.ActorHandle = actor.remote(config)
+    return handle

@@ -100,8 +100,10 @@ class Pool:
 
     def _create_rollout(self) -> ActorHandle:
         config, model = self._config, self.model
-        actor = ray.remote(RolloutWorker).options(max_concurrency=CONCURRENCY, **self._options(config.rollout_gpus))
-        return actor.remote(
+        actor: Any = ray.remote(RolloutWorker).options(
+            max_concurrency=CONCURRENCY, **self._options(config.rollout_gpus)
+        )
+        handle: ActorHandle = actor.remote(
             self.model_dir,
             dtype=model.dtype,
             max_model_len=model.context_length,
@@ -114,15 +116,19 @@ class Pool:
             gpu_memory_utilization=config.gpu_memory_utilization,
             threads=config.threads,
         )
+        return handle
 
     def _create_environment(self) -> ActorHandle:
-        actor = ray.remote(EnvironmentWorker).options(num_cpus=0, max_concurrency=CONCURRENCY)
-        return actor.remote(self.model_dir, self._config.grader_workers, RayRollout(self._controller, self.model.id))
+        actor: Any = ray.remote(EnvironmentWorker).options(num_cpus=0, max_concurrency=CONCURRENCY)
+        handle: ActorHandle = actor.remote(
+            self.model_dir, self._config.grader_workers, RayRollout(self._controller, self.model.id)
+        )
+        return handle
 
     def _create_trainer(self) -> ActorHandle:
         config = self._config
-        actor = ray.remote(Trainer).options(**self._options(config.trainer_gpus))
-        return actor.remote(
+        actor: Any = ray.remote(Trainer).options(**self._options(config.trainer_gpus))
+        handle: ActorHandle = actor.remote(
             self.model_dir,
             dtype=self.model.dtype,
             device=config.device,
@@ -130,6 +136,7 @@ class Pool:
             token_budget=config.trainer_token_budget,
             max_resident_jobs=config.resident_jobs,
         )
+        return handle
 
     def stop(self) -> None:
         for actor in self._actors():
