@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -290,7 +291,7 @@ class JobRun:
             StepCommitted(
                 step=batch.step,
                 adapter_version=result.commit.version,
-                metrics={**result.metrics, "publish_seconds": published - trained},
+                metrics={**finite(result.metrics), "publish_seconds": published - trained},
             ),
             self._published(result.commit),
             *(
@@ -390,7 +391,7 @@ class JobRun:
         if commit.version > self.progress.published:
             payloads: list[Payload] = [self._published(commit)]
             if commit.step > self.progress.step:
-                metrics = read_manifest(self._job_dir, commit.version).metrics
+                metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
             self.progress.step, self.progress.published = commit.step, commit.version
             self._report(*payloads)
@@ -418,6 +419,11 @@ class JobRun:
         removed = prune(self._job_dir, keep={last - 2, *self._kept, *range(0, last, KEEP_EVERY)})
         if removed:
             self._report(AdapterRemoved(adapter_versions=removed))
+
+
+def finite(metrics: dict[str, float]) -> dict[str, float]:
+    """Without what cannot be reported: not a number, or infinite."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def stage_spans(results: list[GroupResult]) -> list[Span]:

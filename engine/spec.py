@@ -27,9 +27,9 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 
 class Contract(BaseModel):
-    """Base of every contract model: immutable, unknown fields refused."""
+    """Base of every contract model: immutable, unknown fields and numbers that are not finite refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # --- base model ------------------------------------------------------------------------------------------------------
