@@ -137,7 +137,11 @@ CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default="") or kombu_url(REDIS_
 
 if REDIS_URL:
     CHANNEL_LAYERS = {
-        "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [{"address": REDIS_URL}]}}
+        "default": {
+            "BACKEND": "channels_redis.core.RedisChannelLayer",
+            # Waiting for news blocks for 5 s; redis-py's own limit for an answer, also 5 s, would cut idle sockets off.
+            "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": None}]},
+        }
     }
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
 else:  # one process alone: management commands and tests

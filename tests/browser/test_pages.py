@@ -1,0 +1,110 @@
+"""Every page, light and dark, wide and phone: accessible, nothing in the console, no sideways scrolling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
+from tests.browser.feeding import JobFeed
+from tests.portal.factories import Owned
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+RUN_AXE = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
+    ({id, nodes}) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
+QUESTIONS = [("What is 2 + 2?", "4"), ("What is 3 + 4?", "7")]
+
+
+def violations(page: Page) -> list[str]:
+    """Through the debugger's door, which the security policy does not govern."""
+    page.evaluate(AXE)
+    return page.evaluate(RUN_AXE)
+
+
+def grow(ours: Owned) -> None:
+    """A job with a few steps, so that every part of the job page has something to show."""
+    feed = JobFeed(ours.job)
+    feed.seq = ours.job.last_seq
+    feed.evaluate(0.1)
+    for number in (2, 3, 4):
+        feed.step(number, 0.3 * (number - 1), QUESTIONS)
+    feed.notice("2 groups had no signal.", "Try easier prompts.")
+    feed.adapter(4, final=True)
+
+
+def addresses(ours: Owned) -> list[str]:
+    return [
+        "/",
+        "/datasets/",
+        "/datasets/new/",
+        f"/datasets/{ours.dataset_version.dataset_id}/",
+        "/rewards/",
+        "/rewards/new/",
+        f"/rewards/{ours.reward_version.reward_function_id}/",
+        "/jobs/",
+        "/jobs/?status=failed",
+        "/jobs/new/",
+        f"/jobs/{ours.job.pk}/",
+        "/adapters/",
+        f"/adapters/{ours.adapter.pk}/",
+        "/tokens/",
+        "/members/",
+        "/accounts/password/change/",
+        "/accounts/2fa/",
+        "/accounts/logout/",
+        "/no-such-page/",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_every_page_is_accessible_and_fits(
+    chromium: Browser,
+    portal: Server,
+    ours: Owned,
+    aside: Callable[..., Any],
+    complaints: Complaints,
+    viewport: dict[str, int],
+    scheme: str,
+) -> None:
+    aside(grow, ours)
+    context = chromium.new_context(base_url=portal.url, viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
+    complaints.watch(context)
+    page = context.new_page()
+    page.goto("/accounts/login/")
+    found = {"/accounts/login/": violations(page)}
+    sign_in(page, "ours")
+    for address in addresses(ours):
+        page.goto(address)
+        found[address] = violations(page)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > viewport["width"]:
+            found[address].append(f"{width} pixels wide")
+    context.close()
+    assert {address: faults for address, faults in found.items() if faults} == {}
+
+
+def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned) -> None:
+    sign_in(page, "ours")
+    page.goto("/rewards/new/")
+    page.get_by_role("radio", name="Weighted mix").check()
+    page.get_by_role("button", name="Save reward").click()
+    page.wait_for_load_state()
+    assert violations(page) == []
+    page.goto("/jobs/new/")
+    page.get_by_text("More settings").click()
+    page.get_by_label("LoRA rank", exact=True).fill("64")
+    page.get_by_role("button", name="Start job").click()
+    page.wait_for_load_state()
+    assert violations(page) == []
+    page.goto("/datasets/new/")
+    page.get_by_role("radio", name="Paste rows").check()
+    page.get_by_role("textbox", name="Rows").fill("nonsense")
+    page.get_by_label("Name").fill("x")
+    page.get_by_role("button", name="Upload and check").click()
+    page.wait_for_load_state()
+    assert violations(page) == []
