@@ -120,9 +120,7 @@ def test_a_failing_writer_commits_nothing(tmp_path):
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
-        commit_version(
-            str(tmp_path), job_id=JOB, step=1, cursor=0, rng={}, rank=4, metrics={}, write_files=write_files
-        )
+        commit_version(str(tmp_path), job_id=JOB, step=1, cursor=0, rng={}, rank=4, metrics={}, write_files=write_files)
     last = last_commit(str(tmp_path))
     assert last is not None and last.version == 0
     assert [entry.name for entry in (tmp_path / "versions").iterdir()] == ["0"]
