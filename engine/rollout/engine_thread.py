@@ -90,7 +90,7 @@ class EngineThread:
         try:
             return await asyncio.shield(asyncio.wrap_future(output))
         except asyncio.CancelledError:
-            _fail(output, asyncio.CancelledError())
+            output.cancel()
             await asyncio.shield(self.call(abort))
             raise
 
