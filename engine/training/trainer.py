@@ -47,8 +47,8 @@ class Trainer:
         """Load the base from ``model_dir`` in ``dtype`` (``bfloat16``, ``float16``, ``float32``) onto ``device``.
 
         ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in one forward pass; bounds memory, changes
-        no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. ``max_resident_jobs``: jobs whose adapter and optimizer stay in memory; others are reloaded from
-        their last commit when their turn comes.
+        no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. ``max_resident_jobs``: jobs whose adapter and
+        optimizer stay in memory; others are reloaded from their last commit when their turn comes.
         """
         # Read when torch is first imported. Threads that spin at barriers cost a factor of ten where a sampler or
         # anything else wants the same cores.
