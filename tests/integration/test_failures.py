@@ -44,7 +44,7 @@ def test_a_reward_that_never_varies_ends_the_job_and_shows_the_completions(ours,
 
 
 def test_a_grader_that_hangs_is_ended_and_scored_as_an_error(ours, bystander):
-    spec = {"grader": {"type": "regex", "pattern": r"^(([\s\S])+)+\x00$"}, "timeout_seconds": 0.3}
+    spec = {"grader": {"type": "regex", "pattern": r"^(?:(?:[\s\S]?){60}){60}\x00$"}, "timeout_seconds": 0.3}
     reward = ours.post("reward-functions/", json={"name": "hangs", "spec": spec})["id"]
     settings = training(3, limits={"max_batches_without_signal": 1})
     settings["training"] |= {"prompts_per_step": 1, "group_size": 2}

@@ -1,8 +1,8 @@
 """The trainer's lane: serialized, fair by time and weight, with a bounded wait."""
 
 import asyncio
-from itertools import pairwise
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
