@@ -40,7 +40,7 @@ class EngineConfig(BaseSettings):
     """Sequences a rollout worker decodes at once."""
 
     trainer_gpus: float = Field(default=0.5, ge=0)
-    trainer_token_budget: int = Field(default=2048, ge=64)
+    trainer_token_budget: int = Field(default=1024, ge=64)
     """Tokens of one forward and backward pass. Larger batches are accumulated."""
     resident_jobs: int = Field(default=8, ge=1)
     """Jobs whose adapter and optimizer stay in the trainer's memory; others are read from the store in their turn."""
