@@ -1,7 +1,7 @@
 """vLLM's engine on a thread of its own, in this process, behind an asyncio face.
 
-vLLM's ``AsyncLLM`` runs the engine in a second process. Here it runs in the caller's: that spares a second import of
-vLLM (a third of the start-up time, and 0.7 GB), and no process is left behind when the caller is killed.
+vLLM's ``AsyncLLM`` runs the engine in a second process. Here it runs in the caller's: vLLM is imported once instead of
+twice, and no process is left behind when the caller is killed.
 
 Invariants: only the thread touches the engine; whoever waits for a result gets one or an exception, also when the
 engine breaks.

@@ -249,7 +249,7 @@ def set_environment(settings: Settings) -> None:
     if settings.device == "cpu":
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         # Rollout and trainer share the cores: threads that spin at the end of a parallel region would take from each
-        # other what they wait for (measured: steps 10 to 100 times longer).
+        # other what they wait for (on two busy cores active waiting gave less than half the tokens per second).
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # The few functions vLLM compiles regardless of eager mode cost seconds at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
@@ -298,7 +298,7 @@ def build_engine(settings: Settings) -> LLMEngine:
 
 
 def avoid_inspection_process(model_dir: str) -> None:
-    """Import the model's class here, once; vLLM otherwise asks a new process about it (15 s on a fresh machine)."""
+    """Import the model's class here, once; vLLM otherwise asks a new process that imports vLLM too."""
     from transformers import AutoConfig
     from vllm import ModelRegistry
 
