@@ -61,6 +61,7 @@ const PARTS_BY_TYPE = {
   adapter_removed: ["adapters", "messages"],
   rollout: ["rollout"],
 };
+const PARTS = new Set(Object.values(PARTS_BY_TYPE).flat());
 let newestRollout = 0;
 
 function refresh(part) {
@@ -101,7 +102,10 @@ if (page.dataset.finished === "false") {
   const indicator = document.querySelector("[data-live-state]");
   const connection = new LiveConnection(page.dataset.socket, Number(page.dataset.after));
   connection.addEventListener("frame", ({ detail }) => applyFrame(detail));
+  let reconnected = false;
   connection.addEventListener("state", ({ detail }) => {
+    if (detail === "live" && reconnected) PARTS.forEach(refresh); // a part may have failed to load meanwhile
+    reconnected = detail !== "connecting";
     indicator.dataset.liveState = detail;
     indicator.querySelector(".live__text").textContent = STATE_TEXT[detail];
   });

@@ -176,8 +176,10 @@ class Complaints(list[str]):
         context.on("weberror", lambda error: self.append(str(error.error)))
 
     def _note(self, kind: str, text: str) -> None:
-        # A page that answers 400 or 404, and a socket that cannot connect while the server is down, are no fault of it.
-        expected = "Failed to load resource" in text or "WebSocket connection to" in text
+        # Answers of 400 and 404, and what cannot be reached while the server is down, are no fault of the page.
+        expected = any(
+            words in text for words in ("Failed to load resource", "WebSocket connection", "Failed to fetch")
+        )
         if kind in {"error", "warning"} and not expected:
             self.append(text)
 

@@ -149,8 +149,8 @@ def points(values: list[float]) -> str:
 
 @register.filter
 def signed(value: float, digits: int = 2) -> str:
-    """``0.5`` -> ``+0.50``."""
-    return f"{value:+.{digits}f}"
+    """``0.5`` -> ``+0.50``; a minus sign as wide as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "\u2212")
 
 
 @register.filter

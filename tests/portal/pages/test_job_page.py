@@ -66,7 +66,7 @@ def test_an_episode_shows_parts_reason_tokens_and_version(browser: Client, ours:
     )
     feed(ours, RolloutGroup(step=2, row=0, prompt="1+1?", answer="2", episodes=[episode]))
     page = page_of(browser, ours, "rollouts")
-    for text in ("right 0.00", "short 1.00", "expected 2", "17 tokens", "v3", "Cut off", "Grader error", "-0.50"):
+    for text in ("right 0.00", "short 1.00", "expected 2", "17 tokens", "v3", "Cut off", "Grader error", "\u22120.50"):
         assert text in page
     assert "(nothing)" in page
 
