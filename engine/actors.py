@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayTaskError
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 ATTEMPTS = 5
 """Starts of an actor for one call before the call fails."""
+
+
+class StartFailed(RuntimeError):
+    """The actor did not come up; the message says why in one line."""
 
 
 class LostActor(RuntimeError):
@@ -43,12 +48,15 @@ class RestartingActor:
         """How often the actor was started: a caller that keeps state in the actor compares it."""
 
     async def handle(self) -> ActorHandle:
-        """The running actor, started where needed. An error of its constructor passes through."""
+        """The running actor, started where needed. Raises StartFailed."""
         async with self._starting:
             if self._handle is None:
                 handle = self._create()
-                if self._ready is not None:
-                    await self._ready(handle)
+                try:
+                    await (self._ready(handle) if self._ready else handle.__ray_ready__.remote())
+                except Exception as error:
+                    ray.kill(handle)
+                    raise StartFailed(f"the {self.label} does not start: {last_line(error)}") from error
                 self._handle = handle
                 self.generation += 1
             return self._handle
@@ -71,11 +79,12 @@ class RestartingActor:
                 if before is not None:
                     await before(handle, self.generation)
                 return await call_actor(handle, method, *args)
-            except RayActorError as error:
-                log.warning("%s died (attempt %d): %s", self.label, attempt + 1, str(error).splitlines()[0])
+            except (RayActorError, StartFailed) as error:
+                log.warning("%s is lost (attempt %d): %s", self.label, attempt + 1, last_line(error))
                 self.forget(handle)
                 await asyncio.sleep(min(0.2 * 2**attempt, 5))
-        raise LostActor(f"the {self.label} died {ATTEMPTS} times in a row; its log in the Ray session says why")
+                last = last_line(error)
+        raise LostActor(f"the {self.label} was lost {ATTEMPTS} times in a row; last: {last}")
 
     def forget(self, handle: ActorHandle | None) -> None:
         """Take ``handle`` for dead; the next call starts another."""
@@ -85,6 +94,12 @@ class RestartingActor:
 
     def stop(self) -> None:
         self.forget(self._handle)
+
+
+def last_line(error: BaseException) -> str:
+    """What an error says, without the remote traceback Ray puts before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 async def call_actor(handle: ActorHandle, method: str, *args: Any) -> Any:
@@ -100,3 +115,13 @@ async def call_actor(handle: ActorHandle, method: str, *args: Any) -> Any:
         while isinstance(cause, RayTaskError):
             cause = cause.cause
         raise cause from error
+
+
+async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """All results in order; the first error, or a cancellation, cancels the rest."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

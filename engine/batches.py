@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from collections import defaultdict
 
-from engine.events import Episode, RolloutGroup
+from engine.environments.worker import GroupResult
+from engine.events import Episode, RolloutGroup, Span
 from engine.types import Group, Trajectory
 
 SOLVED = 0.999
@@ -91,3 +93,26 @@ def describe_silence(groups: list[Group], batches: int) -> str:
         f"The reward never varied among the completions of one prompt in the last {batches} batches, "
         "so nothing tells a better completion from a worse one."
     )
+
+
+def finite(metrics: dict[str, float]) -> dict[str, float]:
+    """Without what cannot be reported: not a number, or infinite."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def stage_spans(results: list[GroupResult]) -> list[Span]:
+    """One span a stage for a batch: from the first group's start to the last group's end, with all tokens."""
+    by_stage: dict[str, list[Span]] = {}
+    for result in results:
+        for span in result.spans:
+            by_stage.setdefault(span.stage, []).append(span)
+    return [
+        Span(
+            stage=spans[0].stage,
+            worker=spans[0].worker,
+            start=min(span.start for span in spans),
+            end=max(span.end for span in spans),
+            tokens=sum(span.tokens for span in spans),
+        )
+        for spans in by_stage.values()
+    ]

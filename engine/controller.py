@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.events import EventBatch, StatusChanged
 from engine.job import JobRun
 from engine.ledger import Ledger, Progress
-from engine.pool import Pool
+from engine.pool import Pool, PoolError
 from engine.spec import BaseModelSpec, JobSpec
 from engine.types import Completion, RolloutRequest
 
@@ -120,7 +120,7 @@ class Controller:
             task = asyncio.get_running_loop().create_task(self._start_pool(model), name=f"pool {model.id}")
             self._pools[model.id], self._models[model.id] = task, model
         elif self._models[model.id] != model:
-            raise PoolConflict(
+            raise PoolError(
                 f"base model {model.id} is being served with other settings; restart the engine to apply the new ones"
             )
         return await asyncio.shield(task)
@@ -150,10 +150,6 @@ class Controller:
                 for model_id, task in self._pools.items()
             },
         }
-
-
-class PoolConflict(RuntimeError):
-    """Two versions of a base model's settings under one id."""
 
 
 def connect(config: EngineConfig) -> ray.actor.ActorHandle:

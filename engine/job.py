@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
-from engine.actors import LostActor
+from engine.actors import LostActor, gather_or_cancel
 from engine.batches import (
     accuracy,
     batch_metrics,
     describe_silence,
+    finite,
     rewards,
     rollout_event,
     sampling_seed,
+    stage_spans,
     trajectories,
 )
-from engine.chat import ChatRenderer, check_lengths
 from engine.config import EngineConfig
-from engine.data import DatasetError, NumberedRow, draw, load_dataset
-from engine.environments.worker import GroupResult
+from engine.data import DatasetError, draw
 from engine.events import (
     AdapterPublished,
     AdapterRemoved,
@@ -43,7 +41,8 @@ from engine.events import (
 )
 from engine.ledger import Ledger, Progress
 from engine.models import BaseModelError
-from engine.pool import Pool, PublishError
+from engine.pool import Pool, PoolError, PublishError
+from engine.prompts import Prompts, load_prompts
 from engine.rollout.adapter_files import AdapterError
 from engine.spec import BaseModelSpec, JobSpec
 from engine.store import StoreError, prune, read_manifest
@@ -68,15 +67,18 @@ class JobFailed(Exception):
         self.advice = advice
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """The dataset of a job, rendered."""
-
-    train: list[NumberedRow]
-    train_ids: list[list[int]]
-    held_out: list[NumberedRow]
-    """At most ``evaluation.max_rows``."""
-    held_out_ids: list[list[int]]
+REASONED = (
+    JobFailed,
+    AdapterError,
+    BaseModelError,
+    DatasetError,
+    LostActor,
+    PoolError,
+    PublishError,
+    StoreError,
+    TrainingError,
+)
+"""Errors whose message is written for the tenant or the operator."""
 
 
 class JobRun:
@@ -134,21 +136,12 @@ class JobRun:
         except asyncio.CancelledError:
             if not self.progress.cancel:
                 raise  # the controller stops; the next one resumes from the last commit
-            self._status("cancelled", "Cancelled on request.", self._what_is_kept())
-        except (
-            JobFailed,
-            BaseModelError,
-            DatasetError,
-            TrainingError,
-            StoreError,
-            PublishError,
-            AdapterError,
-            LostActor,
-        ) as error:
-            self._status("failed", str(error), getattr(error, "advice", "") or self._what_is_kept())
+            self._end("cancelled", "Cancelled on request.")
+        except REASONED as error:
+            self._end("failed", str(error), getattr(error, "advice", ""))
         except Exception as error:
             log.exception("job %s failed", self.spec.job_id)
-            self._status("failed", f"The engine failed: {type(error).__name__}: {error}", self._what_is_kept())
+            self._end("failed", f"The engine failed: {type(error).__name__}: {error}")
         finally:
             await self._release()
 
@@ -161,10 +154,15 @@ class JobRun:
         """End before all steps are made, keeping what was learnt; without any step the job failed."""
         step = self._commit.step if self._commit else 0
         if step == 0:
-            self._status("failed", f"{why} before the first step was committed.")
+            self._end("failed", f"{why} before the first step was committed.")
         else:
-            self._publish_final()
-            self._status("succeeded", f"{why}; stopped after step {step} of {self.spec.training.steps}.")
+            self._end("succeeded", f"{why}; stopped after step {step} of {self.spec.training.steps}.")
+
+    def _end(self, status: JobStatus, reason: str, following: str = "") -> None:
+        """Report the end; the last committed version, if any, is the job's result."""
+        if self._commit is not None and self._commit.step > 0:
+            self._report(self._published(self._commit, final=True))
+        self._status(status, reason, following or self._what_is_kept())
 
     async def _release(self) -> None:
         for task in self._evaluations:
@@ -187,22 +185,22 @@ class JobRun:
             "preparing", f"Starting base model {spec.base_model.id} and checking the dataset.", "Rollouts begin."
         )
         pool = self._pool = await self._pool_of(spec.base_model)
-        prompts = await asyncio.to_thread(self._load, pool.model_dir)
+        prompts = await asyncio.to_thread(load_prompts, spec, pool.model_dir)
         self._commit = await pool.open_job(spec)
-        self._policy = await pool.publish(self._commit, [], [])
+        self._policy, _ = await pool.publish(self._commit, [], [])
         self._report(Span(stage="prepare", worker="controller", start=start, end=time.time()))
         self._catch_up(self._commit)
         self._status("running", f"Training: step {self._commit.step} of {spec.training.steps} is committed.")
         if "base" not in self.progress.evaluated:
             self._start_evaluation(prompts, BASE, 0)
 
-        cursor = self._commit.cursor
+        cursor, early = self._commit.cursor, ""
         while self._commit.step < spec.training.steps:
             groups, spans = await self._collect(prompts, cursor)
             cursor += spec.training.prompts_per_step
             advantages = [group_advantages(rewards(group)) for group in groups]
             if not any(advantage for group in advantages for advantage in group):
-                if self._silent_batch(groups, advantages, spans):
+                if early := self._silent_batch(groups, advantages, spans):
                     break
                 continue
             self._silent_batches = 0
@@ -211,53 +209,28 @@ class JobRun:
         if self._commit.step and str(self._commit.version) not in self.progress.evaluated:
             self._start_evaluation(prompts, self._policy, self._commit.step)
         await asyncio.gather(*self._evaluations)
-        if self._commit.step == spec.training.steps:
-            self._publish_final()
-            self._status("succeeded", f"All {spec.training.steps} steps are committed.", "Download the adapter.")
-
-    def _load(self, model_dir: str) -> Prompts:
-        """Read, check and render the dataset (in a thread). Raises DatasetError."""
-        spec = self.spec
-        dataset = load_dataset(spec.dataset)
-        renderer = ChatRenderer(model_dir)
-        system_prompt = spec.environment.system_prompt
-        held_out = dataset.held_out[: spec.evaluation.max_rows]
-        prompts = Prompts(
-            dataset.train,
-            renderer.render(dataset.train, system_prompt),
-            held_out,
-            renderer.render(held_out, system_prompt),
-        )
-        lengths = [
-            (line, len(ids))
-            for (line, _), ids in zip(
-                prompts.train + prompts.held_out, prompts.train_ids + prompts.held_out_ids, strict=True
-            )
-        ]
-        check_lengths(lengths, spec.base_model.context_length, spec.sampling.max_tokens)
-        return prompts
+        if early:
+            self._finish_early(early)
+        else:
+            self._end("succeeded", f"All {spec.training.steps} steps are committed.", "Download the adapter.")
 
     async def _collect(self, prompts: Prompts, cursor: int) -> tuple[list[Group], list[Span]]:
         """Draw the next prompts and let the current policy answer each with a group of episodes."""
         spec, pool, policy = self.spec, self._pool, self._policy
         assert pool and policy
         rows = draw(len(prompts.train), spec.seed, cursor, spec.training.prompts_per_step)
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(
-                    pool.run_group(
-                        spec,
-                        policy,
-                        *prompts.train[index],
-                        prompts.train_ids[index],
-                        spec.training.group_size,
-                        spec.sampling.temperature,
-                        sampling_seed(spec.seed, cursor + position),
-                    )
-                )
-                for position, index in enumerate(rows)
-            ]
-        results = [task.result() for task in running]
+        results = await gather_or_cancel(
+            pool.run_group(
+                spec,
+                policy,
+                *prompts.train[index],
+                prompts.train_ids[index],
+                spec.training.group_size,
+                spec.sampling.temperature,
+                sampling_seed(spec.seed, cursor + position),
+            )
+            for position, index in enumerate(rows)
+        )
         return [result.group for result in results], stage_spans(results)
 
     async def _step(self, groups: list[Group], advantages: list[list[float]], cursor: int, spans: list[Span]) -> None:
@@ -282,7 +255,7 @@ class JobRun:
         if result.commit.sha256 == commit.sha256:
             raise PublishError(f"step {batch.step} left the adapter unchanged")
         self._commit = result.commit
-        self._policy = await pool.publish(result.commit, batch.probe_ids, result.probe_logprobs)
+        self._policy, probe_gap = await pool.publish(result.commit, batch.probe_ids, result.probe_logprobs)
         published = time.time()
         train_start = max(queued, trained - result.metrics["train_seconds"])
         tokens = int(result.metrics["tokens_trained"])
@@ -291,7 +264,11 @@ class JobRun:
             StepCommitted(
                 step=batch.step,
                 adapter_version=result.commit.version,
-                metrics={**finite(result.metrics), "publish_seconds": published - trained},
+                metrics={
+                    **finite(result.metrics),
+                    "publish_seconds": published - trained,
+                    "probe_gap": probe_gap,
+                },
             ),
             self._published(result.commit),
             *(
@@ -306,8 +283,8 @@ class JobRun:
         self._in_background(pool.retire(previous))  # it waits for requests in flight, evaluations among them
         self._prune()
 
-    def _silent_batch(self, groups: list[Group], advantages: list[list[float]], spans: list[Span]) -> bool:
-        """A batch without learning signal: show it, count it; True where the job ends because of it."""
+    def _silent_batch(self, groups: list[Group], advantages: list[list[float]], spans: list[Span]) -> str:
+        """A batch without learning signal: show it, count it. Where the job ends because of it: why."""
         assert self._commit and self._policy
         self._silent_batches += 1
         allowed = self.spec.limits.max_batches_without_signal
@@ -327,15 +304,14 @@ class JobRun:
             *spans,
         )
         if self._silent_batches < allowed:
-            return False
+            return ""
         if self._commit.step == 0:
             raise JobFailed(
                 f"{reason} There is nothing to learn from.",
                 "Test the reward on the completions shown, make the task easier or give partial credit with a "
                 "weighted mix, then start a new job.",
             )
-        self._finish_early(reason.rstrip("."))
-        return True
+        return reason.rstrip(".")
 
     # --- evaluation ---
 
@@ -357,11 +333,9 @@ class JobRun:
         if not prompts.held_out:
             return
         start = time.time()
-        results = await asyncio.gather(
-            *(
-                pool.run_group(self.spec, policy, line, row, ids, 1, 0.0, 0)
-                for (line, row), ids in zip(prompts.held_out, prompts.held_out_ids, strict=True)
-            )
+        results = await gather_or_cancel(
+            pool.run_group(self.spec, policy, line, row, ids, 1, 0.0, 0)
+            for (line, row), ids in zip(prompts.held_out, prompts.held_out_ids, strict=True)
         )
         groups = [result.group for result in results]
         episodes = trajectories(groups)
@@ -409,36 +383,9 @@ class JobRun:
             final=final,
         )
 
-    def _publish_final(self) -> None:
-        assert self._commit
-        self._report(self._published(self._commit, final=True))
-
     def _prune(self) -> None:
         assert self._commit
         last = self._commit.version
         removed = prune(self._job_dir, keep={last - 2, *self._kept, *range(0, last, KEEP_EVERY)})
         if removed:
             self._report(AdapterRemoved(adapter_versions=removed))
-
-
-def finite(metrics: dict[str, float]) -> dict[str, float]:
-    """Without what cannot be reported: not a number, or infinite."""
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-def stage_spans(results: list[GroupResult]) -> list[Span]:
-    """One span a stage for a batch: from the first group's start to the last group's end, with all tokens."""
-    by_stage: dict[str, list[Span]] = {}
-    for result in results:
-        for span in result.spans:
-            by_stage.setdefault(span.stage, []).append(span)
-    return [
-        Span(
-            stage=spans[0].stage,
-            worker=spans[0].worker,
-            start=min(span.start for span in spans),
-            end=max(span.end for span in spans),
-            tokens=sum(span.tokens for span in spans),
-        )
-        for spans in by_stage.values()
-    ]

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from engine.actors import RestartingActor, call_actor
+from engine.actors import RestartingActor, StartFailed, call_actor
 from engine.config import EngineConfig
 from engine.data import DatasetRow
 from engine.environments.worker import EnvironmentWorker, GroupResult
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY = 10_000
 """Calls in flight in an async actor; each costs a coroutine, no thread."""
+
+
+class PoolError(RuntimeError):
+    """The pool cannot serve the job; the message is for the operator."""
 
 
 class PublishError(RuntimeError):
@@ -76,15 +80,17 @@ class Pool:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         self._rollouts = [
-            RestartingActor(f"rollout worker {index}", self._create_rollout, lambda actor: actor.start.remote())
+            RestartingActor(f"rollout worker {index}", self._create_rollout, lambda actor: call_actor(actor, "start"))
             for index in range(config.rollout_workers)
         ]
         self._environment = RestartingActor("environment worker", self._create_environment)
         self._trainer = RestartingActor("trainer", self._create_trainer)
         try:
             await asyncio.gather(*(actor.handle() for actor in self._actors()))
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, StartFailed):
+                raise PoolError(f"Base model {self.model.id} cannot be served: {error}") from error
             raise
 
     def _actors(self) -> list[RestartingActor]:
@@ -152,28 +158,35 @@ class Pool:
         completions: list[Completion] = await worker.call("generate", request)
         return completions
 
-    async def publish(self, commit: Commit, probe_ids: list[int], probe_logprobs: list[float]) -> AdapterRef:
+    async def publish(
+        self, commit: Commit, probe_ids: list[int], probe_logprobs: list[float]
+    ) -> tuple[AdapterRef, float]:
         """Load a committed version into every rollout worker and prove that it is what was trained.
 
         Args:
             probe_ids: T token ids; none: no proof is asked for (version 0 equals the base).
             probe_logprobs: the trainer's T-1 log-probabilities of ``probe_ids[1:]``.
 
+        Returns:
+            The published version, and the largest mean absolute difference of the probe's log-probabilities.
+
         Raises:
             PublishError: a worker serves something else.
         """
         reference = AdapterRef(commit.job_id, commit.version, self._next_lora_id(), commit.path, commit.sha256)
         await asyncio.gather(*(worker.call("load_adapter", reference) for worker in self._rollouts))
+        largest = 0.0
         if probe_ids:
             scores = await asyncio.gather(*(worker.call("score", reference, probe_ids) for worker in self._rollouts))
             for worker, logprobs in zip(self._rollouts, scores, strict=True):
                 gap = statistics.fmean(abs(a - b) for a, b in zip(logprobs, probe_logprobs, strict=True))
+                largest = max(largest, gap)
                 if not gap <= self._config.probe_tolerance:
                     raise PublishError(
                         f"{worker.label} does not serve {reference.name} as trained: log-probabilities of the probe "
                         f"differ by {gap:.3f} on average (tolerance {self._config.probe_tolerance})"
                     )
-        return reference
+        return reference, largest
 
     async def retire(self, reference: AdapterRef) -> None:
         """No new request will name this version: free its slot once the running ones end."""

@@ -34,42 +34,35 @@ class DemoTask:
         return "".join(json.dumps(row) + "\n" for row in self.rows).encode()
 
 
-STEPS = int(__import__("os").environ.get("DEMO_STEPS", 20))
-
-
-def _settings(seed: int, max_tokens: int) -> dict[str, Any]:
+def _settings(seed: int) -> dict[str, Any]:
     return {
-        "sampling": {"max_tokens": max_tokens},
-        "training": {"steps": STEPS, "prompts_per_step": 8, "group_size": 8, "learning_rate": 3e-4},
+        "sampling": {"max_tokens": 16},
+        "training": {"steps": 20, "prompts_per_step": 8, "group_size": 8, "learning_rate": 3e-4},
         "lora": {"rank": 16, "alpha": 32},
         "evaluation": {"max_rows": 48},
         "seed": seed,
     }
 
 
-def _split(rows: list[dict[str, Any]], held_out: int, rng: random.Random) -> list[dict[str, Any]]:
-    rng.shuffle(rows)
-    return [{**row, "split": "held_out" if index < held_out else "train"} for index, row in enumerate(rows)]
-
-
 def sums(seed: int) -> DemoTask:
-    """Sums of two one-digit numbers, answered with the number alone."""
+    """Sums of two small numbers; the last number of the answer counts."""
     rng = random.Random(f"sums/{seed}")
     rows = [
         {"prompt": f"What is {a}+{b}? Answer with just the number.", "answer": str(a + b)}
-        for a in range(1, 10)
-        for b in range(1, 10)
+        for a in range(1, 13)
+        for b in range(1, 13)
     ]
+    rng.shuffle(rows)
     return DemoTask(
         tenant="Abacus Labs",
         slug="abacus",
         user="ada",
         dataset="Sums",
-        rows=_split(rows, 24, rng),
-        reward="The number, nothing else",
-        reward_spec=_mix(exact={"type": "exact_match"}, number={"type": "numeric"}, brevity=_brevity(4, 40)),
+        rows=[{**row, "split": "held_out" if index < 48 else "train"} for index, row in enumerate(rows)],
+        reward="The right number",
+        reward_spec={"grader": {"type": "numeric"}},
         job="Sums",
-        settings=_settings(seed, 16),
+        settings=_settings(seed),
     )
 
 
@@ -98,6 +91,11 @@ def cities(seed: int) -> DemoTask:
     rows = [{**row, "split": "held_out" if row["answer"] in held_out else "train"} for row in rows]
     rng.shuffle(rows)
     named = {"type": "regex", "pattern": r"\b(" + "|".join(CITIES) + r")\b", "group_equals_answer": True}
+    parts = [
+        {"name": "exact", "weight": 0.6, "grader": {"type": "exact_match"}},
+        {"name": "named", "weight": 0.3, "grader": named},
+        {"name": "brevity", "weight": 0.1, "grader": {"type": "brevity", "target": 12, "limit": 60}},
+    ]
     return DemoTask(
         tenant="Babel Maps",
         slug="babel",
@@ -105,21 +103,10 @@ def cities(seed: int) -> DemoTask:
         dataset="Cities in sentences",
         rows=rows,
         reward="The city, nothing else",
-        reward_spec=_mix(exact={"type": "exact_match"}, named=named, brevity=_brevity(12, 60)),
+        reward_spec={"grader": {"type": "mix", "parts": parts}},
         job="Cities",
-        settings=_settings(seed, 16),
+        settings=_settings(seed),
     )
-
-
-def _mix(*, brevity: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]:
-    """Full marks for the exact answer, some for the right content, some for ending early."""
-    weights = dict(zip(parts, (0.6, 0.3), strict=True))
-    graders = [{"name": name, "weight": weights[name], "grader": grader} for name, grader in parts.items()]
-    return {"grader": {"type": "mix", "parts": [*graders, {"name": "brevity", "weight": 0.1, "grader": brevity}]}}
-
-
-def _brevity(target: int, limit: int) -> dict[str, Any]:
-    return {"type": "brevity", "target": target, "limit": limit}
 
 
 def demo_tasks(seed: int) -> list[DemoTask]:

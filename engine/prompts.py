@@ -1,0 +1,42 @@
+"""The dataset of a job, checked and rendered: what it draws from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.chat import ChatRenderer, check_lengths
+from engine.data import NumberedRow, load_dataset
+from engine.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Rows with their token ids."""
+
+    train: list[NumberedRow]
+    train_ids: list[list[int]]
+    held_out: list[NumberedRow]
+    """At most ``evaluation.max_rows``."""
+    held_out_ids: list[list[int]]
+
+
+def load_prompts(spec: JobSpec, model_dir: str) -> Prompts:
+    """Read, check and render a job's dataset; takes seconds, so call it in a thread.
+
+    Raises:
+        DatasetError: the file is not what the spec says, or a prompt does not fit the context.
+    """
+    dataset = load_dataset(spec.dataset)
+    renderer = ChatRenderer(model_dir)
+    system_prompt = spec.environment.system_prompt
+    held_out = dataset.held_out[: spec.evaluation.max_rows]
+    prompts = Prompts(
+        dataset.train,
+        renderer.render(dataset.train, system_prompt),
+        held_out,
+        renderer.render(held_out, system_prompt),
+    )
+    rows = zip(prompts.train + prompts.held_out, prompts.train_ids + prompts.held_out_ids, strict=True)
+    lengths = [(line, len(ids)) for (line, _), ids in rows]
+    check_lengths(lengths, spec.base_model.context_length, spec.sampling.max_tokens)
+    return prompts
