@@ -82,7 +82,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.tenants.middleware.TenantMiddleware",
-    "portal.pages.http.ServiceErrorMiddleware",
+    "portal.pages.http.PageMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.forms import BaseForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 
 from portal.errors import FieldError, ServiceError
 from portal.tenants.models import Membership, Tenant
@@ -53,14 +55,21 @@ def writer_page(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResp
     return tenant_page(checked)
 
 
-class ServiceErrorMiddleware:
-    """Shows a service's refusal that no form has taken care of as a page. The API answers in its own shape."""
+class PageMiddleware:
+    """Answers for pages: a service's refusal that no form has taken care of, and parts fetched after signing out.
+
+    The API answers in its own shape.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if "HX-Request" in request.headers and response.get("Location", "").startswith(reverse(settings.LOGIN_URL)):
+            # The browser would follow the redirect and put the sign-in page where the part belongs.
+            return HttpResponse("You are signed out. Reload the page.", status=401, content_type="text/plain")
+        return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, ServiceError):

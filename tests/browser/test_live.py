@@ -86,6 +86,7 @@ def test_a_visitor_who_is_signed_out_is_told_so(page: Page, restarted: Server, o
     restarted.stop()
     restarted.start()
     expect(state).to_have_text("Not connected: reload the page", timeout=30_000)
+    expect(page.locator("#summary")).to_contain_text("Step 1")  # and what was shown stays
 
 
 def test_lists_follow_the_jobs(page: Page, ours: Owned, feed: JobFeed, aside: Aside) -> None:

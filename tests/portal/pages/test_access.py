@@ -58,6 +58,11 @@ def test_signed_out_visitors_learn_nothing(client: Client, ours: Owned, route: R
     assert (answer.status_code, answer["Location"]) == (302, f"/accounts/login/?next={path}")
 
 
+@pytest.mark.parametrize("name", ["home-jobs", "jobs:list"])
+def test_parts_of_a_page_are_never_the_sign_in_page(client: Client, db: None, name: str) -> None:
+    assert client.get(reverse(name), headers={"HX-Request": "true"}).status_code == 401
+
+
 @pytest.mark.parametrize("route", WITH_ID, ids=names(WITH_ID))
 def test_objects_of_another_tenant_do_not_exist(browser: Client, theirs: Owned, route: Route) -> None:
     assert_foreign(browser, route, ids(theirs))
