@@ -20,7 +20,7 @@ SPEC_VERSION = 1
 # Celery: the queue the engine bridge consumes and the names of the tasks on it.
 ENGINE_QUEUE = "engine"
 SUBMIT_JOB = "engine.submit_job"  # (spec: JobSpec as JSON). Idempotent by job_id.
-CANCEL_JOB = "engine.cancel_job"  # (job_id: str). Idempotent.
+CONTROL_JOB = "engine.control_job"  # (job_id: str, control: JobControl as JSON). The highest revision wins.
 ACKNOWLEDGE_EVENTS = "engine.acknowledge_events"  # (acknowledged: {job_id: highest seq stored by the portal})
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
@@ -249,6 +249,9 @@ class TrainingSettings(Contract):
     prompts_per_step: int = Field(default=8, ge=1, le=4096)
     group_size: int = Field(default=8, ge=2, le=256)
     """Episodes that answer one prompt; advantages are relative to their mean."""
+    max_staleness: int = Field(default=0, ge=0, le=16)
+    """A batch may be drawn by a version up to so many steps older than the one it trains. 0 is strictly on-policy; 1 and
+    more draw the next batches while one is trained, with importance correction."""
     learning_rate: float = Field(default=2e-4, gt=0, le=1)
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises linearly from 0."""
@@ -285,8 +288,20 @@ class Limits(Contract):
 
     max_wall_seconds: int = Field(default=24 * 3600, ge=1)
     """Wall-clock time since the job first ran."""
+    max_tokens_sampled: int | None = Field(default=None, ge=1)
+    """Tokens sampled for training and evaluation."""
+    max_tokens_trained: int | None = Field(default=None, ge=1)
+    max_accelerator_seconds: float | None = Field(default=None, gt=0)
+    """Seconds of the trainer, and of rollout workers, whose time is split between the requests they serve at once."""
     max_batches_without_signal: int = Field(default=5, ge=1, le=1000)
     """So many batches in a row in which no group's rewards vary end the job: there is nothing to learn from."""
+
+
+class StartFrom(Contract):
+    """An adapter version of the same tenant to continue from: its weights, with a fresh optimizer."""
+
+    job_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    version: int = Field(ge=1)
 
 
 class JobSpec(Contract):
@@ -306,6 +321,8 @@ class JobSpec(Contract):
     lora: LoraSettings = LoraSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     limits: Limits = Limits()
+    start_from: StartFrom | None = None
+    """Begin from this adapter; rank, alpha and rsLoRA must be its own. None: from the base model."""
     weight: float = Field(default=1.0, gt=0, le=1000)
     """The tenant's share of rollout and trainer relative to other tenants."""
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -329,3 +346,18 @@ class JobSpec(Contract):
 def adapter_name(job_id: str, version: int) -> str:
     """Name of an adapter version: ``job-<id>@v<n>``. Immutable content, never used twice."""
     return f"job-{job_id}@v{version}"
+
+
+class JobControl(Contract):
+    """What a tenant wants of a submitted job, as a whole: sending it again, or an older one late, changes nothing."""
+
+    revision: int = Field(ge=1)
+    """Counts the tenant's changes; the engine goes by the highest it has seen."""
+    paused: bool = False
+    """A paused job gives up its place in rollout and trainer; it goes on from its last committed step."""
+    cancelled: bool = False
+    """Final."""
+    priority: int = Field(default=0, ge=-10, le=10)
+    """Among the tenant's own jobs: the highest goes first."""
+    steps: int | None = Field(default=None, ge=1, le=100_000)
+    """Replaces ``training.steps``; not below the steps already committed. None: as submitted."""

@@ -146,3 +146,24 @@ async def test_a_waiter_cancelled_in_the_instant_of_its_turn_passes_it_on():
     await asyncio.wait_for(third, 5)
     assert served
     assert lane.depth == 0
+
+
+async def test_a_waiter_cancelled_while_the_work_before_it_is_cancelled_blocks_nobody():
+    lane = Lane()
+
+    async def forever():
+        while True:
+            await asyncio.sleep(0)
+
+    async def serve():
+        return "served"
+
+    running = asyncio.create_task(lane.run("a", "a", 1, forever))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(lane.run("b", "b", 1, serve))
+    third = asyncio.create_task(lane.run("c", "c", 1, serve))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    running.cancel()
+    assert await asyncio.wait_for(third, 5) == "served"
+    assert lane.depth == 0

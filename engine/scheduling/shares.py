@@ -1,0 +1,88 @@
+"""Whose turn it is: virtual time of tenants and of each tenant's jobs.
+
+Start-time fair queueing (Goyal, Vin, Chen 1996): whoever has used the least for its weight goes next, first among
+tenants, then among the tenant's jobs of the highest priority. What "used" counts (seconds, tokens) is the caller's choice.
+
+Invariants: shares follow weights whatever the number and size of a tenant's requests; one that was idle starts at the
+current virtual time, so idling earns no credit; priority moves a job only among its own tenant's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Claim:
+    """One request that waits for its turn."""
+
+    tenant_id: str
+    job_id: str
+    weight: float
+    priority: int
+    size: float
+    """What it will use, as far as known."""
+    order: int
+    turn: asyncio.Future[None]
+
+
+@dataclass
+class _Share:
+    used: float = 0.0
+    jobs: dict[str, float] = field(default_factory=dict)
+
+
+class FairShares:
+    """The waiting claims and what each tenant and job has used."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Claim] = []
+        self._shares: dict[str, _Share] = {}
+        self._virtual_time = 0.0
+        self._orders = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, tenant_id: str, job_id: str, *, weight: float, priority: int, size: float) -> Claim:
+        """Queue a claim; its ``turn`` is resolved by whoever takes it."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        claim = Claim(tenant_id, job_id, weight, priority, size, next(self._orders), turn)
+        share = self._shares.setdefault(tenant_id, _Share())
+        if not any(other.tenant_id == tenant_id for other in self._waiting):
+            share.used = max(share.used, self._virtual_time)
+        if job_id not in share.jobs:
+            share.jobs[job_id] = min(share.jobs.values(), default=0.0)
+        self._waiting.append(claim)
+        return claim
+
+    def first(self) -> Claim | None:
+        """The claim whose turn is next; one whose caller was cancelled, but has not run since, is passed over."""
+        return min((claim for claim in self._waiting if not claim.turn.done()), key=self._rank, default=None)
+
+    def take(self, claim: Claim) -> None:
+        """Take the first claim off the queue."""
+        self._waiting.remove(claim)
+        self._virtual_time = max(self._virtual_time, self._shares[claim.tenant_id].used)
+
+    def drop(self, claim: Claim) -> None:
+        """Its caller went away."""
+        self._waiting = [other for other in self._waiting if other is not claim]
+
+    def charge(self, claim: Claim, amount: float) -> None:
+        """Count ``amount`` as used by the claim's tenant and job; negative to correct an estimate."""
+        share = self._shares[claim.tenant_id]
+        share.used += amount / claim.weight
+        share.jobs[claim.job_id] = share.jobs.get(claim.job_id, 0.0) + amount
+
+    def forget(self, tenant_id: str, job_id: str) -> None:
+        """A job ended: drop its record, and its tenant's when that was the last."""
+        share = self._shares.get(tenant_id)
+        if share is not None:
+            share.jobs.pop(job_id, None)
+
+    def _rank(self, claim: Claim) -> tuple[float, int, float, int]:
+        share = self._shares[claim.tenant_id]
+        return share.used, -claim.priority, share.jobs[claim.job_id], claim.order
