@@ -56,7 +56,7 @@ def batch_metrics(groups: list[Group], advantages: list[list[float]]) -> dict[st
     }
 
 
-def rollout_event(step: int, group: Group, advantages: list[float], version: int) -> RolloutGroup:
+def rollout_event(step: int, group: Group, advantages: list[float]) -> RolloutGroup:
     """A group as shown to a person."""
     return RolloutGroup(
         step=step,
@@ -73,7 +73,7 @@ def rollout_event(step: int, group: Group, advantages: list[float], version: int
                 advantage=advantage,
                 tokens=sum(trajectory.loss_mask),
                 truncated=trajectory.truncated,
-                adapter_version=version,
+                adapter_version=trajectory.adapter_version or 0,
             )
             for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
         ],

@@ -21,7 +21,7 @@ from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
-from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, SUBMIT_JOB
+from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SUBMIT_JOB
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,10 @@ def submit_job(self: Task, spec: dict[str, Any]) -> None:
     hand_over(self, "submit", spec["job_id"], spec)
 
 
-@app.task(name=CANCEL_JOB, bind=True)
-def cancel_job(self: Task, job_id: str) -> None:
-    """Stop a job."""
-    hand_over(self, "cancel", job_id)
+@app.task(name=CONTROL_JOB, bind=True)
+def control_job(self: Task, job_id: str, control: dict[str, Any]) -> None:
+    """What the tenant wants of a job (``JobControl`` as JSON): pause, resume, cancel, priority, steps."""
+    hand_over(self, "control", job_id, control)
 
 
 @app.task(name=ACKNOWLEDGE_EVENTS, bind=True)

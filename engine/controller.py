@@ -14,11 +14,11 @@ import ray
 from pydantic import ValidationError
 
 from engine.config import EngineConfig
-from engine.events import EventBatch, StatusChanged
+from engine.events import ControlApplied, EventBatch, StatusChanged
 from engine.job import JobRun
 from engine.ledger import Ledger, Progress
 from engine.pool import Pool, PoolError
-from engine.spec import BaseModelSpec, JobSpec
+from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.types import Completion, RolloutRequest
 
 log = logging.getLogger(__name__)
@@ -46,16 +46,22 @@ class Controller:
             return
         self._resumed = True
         for record in self._ledger.unfinished_jobs():
-            log.info("resuming job %s", record.job_id)
-            self._launch(record.spec, record.progress)
+            if record.status != "paused":
+                log.info("resuming job %s", record.job_id)
+                self._launch(record.spec, record.progress, record.control)
 
-    def _launch(self, spec: JobSpec, progress: Progress) -> None:
-        run = JobRun(spec, progress, self._ledger, self._config, self._pool, self._news.set)
+    def _launch(self, spec: JobSpec, progress: Progress, control: JobControl | None = None) -> None:
+        run = JobRun(spec, progress, control, self._ledger, self._config, self._pool, self._news.set)
         task = asyncio.get_running_loop().create_task(run.run(), name=f"job {spec.job_id}")
         self._jobs[spec.job_id] = (run, task)
-        task.add_done_callback(lambda _: self._jobs.pop(spec.job_id, None))
-        if progress.cancel:
-            task.cancel()
+        task.add_done_callback(lambda _: self._ended(spec.job_id))
+
+    def _ended(self, job_id: str) -> None:
+        """A run is over. Where the tenant changed their mind while it was stopping, start it again."""
+        self._jobs.pop(job_id, None)
+        record = self._ledger.job(job_id)
+        if record is not None and record.status == "paused" and record.control and not record.control.paused:
+            self._launch(record.spec, record.progress, record.control)
 
     # --- commands ---
 
@@ -76,17 +82,23 @@ class Controller:
                 self._launch(parsed, Progress())
         self._news.set()
 
-    async def cancel(self, job_id: str) -> None:
-        """Stop a job; one that has ended or is unknown is left alone."""
+    async def control(self, job_id: str, control: dict[str, Any]) -> None:
+        """Go by the tenant's latest wishes. Unknown and ended jobs are left alone: the portal sends again or stops."""
         self._resume()
-        running = self._jobs.get(job_id)
-        if running is None:
+        wanted = JobControl.model_validate(control)
+        record = self._ledger.job(job_id)
+        if record is None or (record.control is not None and record.control.revision >= wanted.revision):
             return
-        run, task = running
-        if not run.progress.cancel:
-            run.progress.cancel = True
-            self._ledger.report(job_id, progress=run.progress)  # a restart must not forget the wish
-            task.cancel()
+        steps = max(wanted.steps or record.spec.training.steps, record.progress.step)
+        applied = ControlApplied(revision=wanted.revision, priority=wanted.priority, steps=steps)
+        # Stored first: a restart must not forget the wish.
+        self._ledger.report(job_id, applied, control=wanted)
+        self._news.set()
+        if job_id in self._jobs:
+            run, _ = self._jobs[job_id]
+            run.apply(wanted)
+        elif not wanted.paused:
+            self._launch(record.spec, record.progress, wanted)
 
     # --- events ---
 

@@ -20,7 +20,7 @@ EVENTS_QUEUE = "events"
 INGEST_EVENTS = "portal.ingest_events"  # (batch: EventBatch as JSON). Idempotent.
 ENGINE_READY = "portal.engine_ready"  # (). The engine (re)started: the portal sends again what it has no answer to.
 
-JobStatus = Literal["queued", "preparing", "running", "succeeded", "failed", "cancelled"]
+JobStatus = Literal["queued", "preparing", "running", "paused", "succeeded", "failed", "cancelled"]
 TERMINAL_STATUSES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
 
 Stage = Literal["queue", "prepare", "rollout", "environment", "train", "publish", "evaluate"]
@@ -46,8 +46,8 @@ class StepCommitted(Contract):
     metrics: dict[str, float]
     """Finite numbers: reward_mean, reward_std, reward_<part>, accuracy, loss, entropy, ratio_mean, clip_fraction,
     importance_mean, importance_max, logprob_gap, grad_norm, learning_rate, zero_variance_groups,
-    completion_tokens_mean, truncated_fraction, reward_errors, tokens_sampled, tokens_trained, rollout_seconds,
-    environment_seconds, train_seconds, publish_seconds."""
+    completion_tokens_mean, truncated_fraction, reward_errors, staleness, tokens_sampled, tokens_trained,
+    accelerator_seconds, rollout_seconds, environment_seconds, train_seconds, publish_seconds, probe_gap."""
 
 
 class Episode(Contract):
@@ -116,6 +116,16 @@ class AdapterRemoved(Contract):
     adapter_versions: list[int]
 
 
+class ControlApplied(Contract):
+    """The engine goes by this revision of the tenant's wishes."""
+
+    type: Literal["control"] = "control"
+    revision: int = Field(ge=1)
+    priority: int
+    steps: int
+    """Steps in all."""
+
+
 class Notice(Contract):
     """Something the tenant should know."""
 
@@ -139,7 +149,15 @@ class Span(Contract):
 
 
 Payload = Annotated[
-    StatusChanged | StepCommitted | RolloutGroup | Evaluated | AdapterPublished | AdapterRemoved | Notice | Span,
+    StatusChanged
+    | StepCommitted
+    | RolloutGroup
+    | Evaluated
+    | AdapterPublished
+    | AdapterRemoved
+    | ControlApplied
+    | Notice
+    | Span,
     Field(discriminator="type"),
 ]
 

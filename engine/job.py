@@ -1,9 +1,9 @@
 """One job's run, from its last commit to its end, driven by events alone: it awaits its own rollouts, rewards and steps
 and nobody else's.
 
-Invariants: a step is trained from the last commit only and committed by the trainer before it is reported; data order
-and sampling seeds follow from the spec's seed and the committed cursor, so a restart repeats no step and loses none;
-whatever goes wrong ends this job with a reason in plain words and no other.
+Invariants: a step is committed by the trainer before it is reported, and reported once; a run that is stopped at any
+instant (pause, cancel, crash) goes on from the last commit, with no step lost or repeated; whatever goes wrong ends this
+job with a reason in plain words and no other.
 """
 
 from __future__ import annotations
@@ -14,24 +14,15 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from engine.actors import LostActor, gather_or_cancel
-from engine.batches import (
-    accuracy,
-    batch_metrics,
-    describe_silence,
-    finite,
-    rewards,
-    rollout_event,
-    sampling_seed,
-    stage_spans,
-    trajectories,
-)
+from engine.actors import LostActor
+from engine.batches import batch_metrics, describe_silence, finite, rewards, rollout_event
+from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
-from engine.data import DatasetError, draw
+from engine.data import DatasetError
+from engine.evaluation import Evaluations
 from engine.events import (
     AdapterPublished,
     AdapterRemoved,
-    Evaluated,
     JobStatus,
     Notice,
     Payload,
@@ -42,13 +33,13 @@ from engine.events import (
 from engine.ledger import Ledger, Progress
 from engine.models import BaseModelError
 from engine.pool import Pool, PoolError, PublishError
-from engine.prompts import Prompts, load_prompts
+from engine.prompts import load_prompts
 from engine.rollout.adapter_files import AdapterError
-from engine.spec import BaseModelSpec, JobSpec
+from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.store import StoreError, prune, read_manifest
 from engine.training.advantages import group_advantages
 from engine.training.errors import TrainingError
-from engine.types import BASE, AdapterRef, Commit, Group, Policy, TrainBatch
+from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
 
@@ -82,35 +73,62 @@ REASONED = (
 
 
 class JobRun:
-    """Runs one job until it ends. ``run`` never raises but on cancellation by a stopping controller."""
+    """Runs one job until it ends or is paused. ``run`` never raises but on cancellation by a stopping controller."""
 
     def __init__(
         self,
         spec: JobSpec,
         progress: Progress,
+        control: JobControl | None,
         ledger: Ledger,
         config: EngineConfig,
         pool_of: Callable[[BaseModelSpec], Awaitable[Pool]],
         wake: Callable[[], None],
     ) -> None:
         self.spec = spec
-        self.progress = progress
+        self._progress = progress
+        self._control = control
         self._ledger = ledger
         self._pool_of = pool_of
         self._wake = wake
+        self._job_dir = str(config.job_dir(spec.job_id))
+        self._task: asyncio.Task[Any] | None = None
         self._pool: Pool | None = None
+        self._collector: Collector | None = None
+        self._evaluations: Evaluations | None = None
         self._commit: Commit | None = None
         self._policy: AdapterRef | None = None
-        self._evaluations: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._job_dir = str(config.job_dir(spec.job_id))
-        self._kept = {int(version) for version in progress.evaluated if version != "base"}
         self._silent_batches = 0
+        self._ran_before = progress.ran_seconds
+        self._started = time.monotonic()
+        self._set_steps()
+
+    # --- control ---
+
+    def apply(self, control: JobControl) -> None:
+        """Go by the tenant's wishes from now on."""
+        self._control = control
+        self._set_steps()
+        if self._pool is not None:
+            self._pool.register(self.spec, control.priority)
+        if self._is_stopped() and self._task is not None:
+            self._task.cancel()
+
+    def _is_stopped(self) -> bool:
+        return self._control is not None and (self._control.cancelled or self._control.paused)
+
+    def _set_steps(self) -> None:
+        if self._control is not None and self._control.steps is not None:
+            steps = max(self._control.steps, self._progress.step, 1)
+            training = self.spec.training.model_copy(update={"steps": steps})
+            self.spec = self.spec.model_copy(update={"training": training})
 
     # --- reporting ---
 
     def _report(self, *payloads: Payload) -> None:
-        self._ledger.report(self.spec.job_id, *payloads, progress=self.progress)
+        self._progress.ran_seconds = self._ran_before + time.monotonic() - self._started
+        self._ledger.report(self.spec.job_id, *payloads, progress=self._progress)
         self._wake()
 
     def _status(self, status: JobStatus, reason: str, following: str = "") -> None:
@@ -124,19 +142,19 @@ class JobRun:
     # --- life ---
 
     async def run(self) -> None:
-        """Bring the job to an end and report it."""
-        started = time.time()
-        self.progress.first_ran = self.progress.first_ran or started
-        left = self.spec.limits.max_wall_seconds - (started - self.progress.first_ran)
+        """Bring the job to its end, or to a pause, and report it."""
+        self._task = asyncio.current_task()
         try:
-            async with asyncio.timeout(max(left, 0)):
+            if self._is_stopped():
+                raise asyncio.CancelledError
+            async with asyncio.timeout(max(0.0, self.spec.limits.max_wall_seconds - self._ran_before)):
                 await self._train_all()
         except TimeoutError:
-            self._finish_early(f"The wall-clock limit of {self.spec.limits.max_wall_seconds} s was reached")
+            self._finish_early(f"The limit of {self.spec.limits.max_wall_seconds} s of wall-clock time is reached")
         except asyncio.CancelledError:
-            if not self.progress.cancel:
+            if not self._is_stopped():
                 raise  # the controller stops; the next one resumes from the last commit
-            self._end("cancelled", "Cancelled on request.")
+            self._stop()
         except REASONED as error:
             self._end("failed", str(error), getattr(error, "advice", ""))
         except Exception as error:
@@ -144,6 +162,17 @@ class JobRun:
             self._end("failed", f"The engine failed: {type(error).__name__}: {error}")
         finally:
             await self._release()
+
+    def _stop(self) -> None:
+        """The tenant cancelled or paused the job. What was being drawn is dropped; what was committed stays."""
+        assert self._control is not None
+        if self._control.cancelled:
+            self._end("cancelled", "Cancelled on request.")
+        else:
+            done = f"step {self._progress.step} of {self.spec.training.steps}"
+            self._status(
+                "paused", f"Paused on request after {done}.", f"Resume it to go on from step {self._progress.step}."
+            )
 
     def _what_is_kept(self) -> str:
         if self._commit is None or self._commit.step == 0:
@@ -160,13 +189,17 @@ class JobRun:
 
     def _end(self, status: JobStatus, reason: str, following: str = "") -> None:
         """Report the end; the last committed version, if any, is the job's result."""
+        payloads: list[Payload] = []
         if self._commit is not None and self._commit.step > 0:
-            self._report(self._published(self._commit, final=True))
-        self._status(status, reason, following or self._what_is_kept())
+            payloads.append(self._published(self._commit, final=True))
+        self._report(*payloads, StatusChanged(status=status, reason=reason, next=following or self._what_is_kept()))
 
     async def _release(self) -> None:
-        for task in self._evaluations:
-            task.cancel()
+        """Give up everything held in rollout and trainer."""
+        if self._collector is not None:
+            self._collector.cancel()
+        if self._evaluations is not None:
+            self._evaluations.cancel()
         if self._pool is None:
             return
         try:
@@ -179,116 +212,122 @@ class JobRun:
     # --- the run ---
 
     async def _train_all(self) -> None:
-        spec = self.spec
-        start = time.time()
+        await self._prepare()
+        assert self._commit and self._policy and self._collector and self._evaluations
+        early = ""
+        while self._commit.step < self.spec.training.steps and not early:
+            batch = await self._collector.next(self._policy, self.spec.training.steps - self._commit.step)
+            early = await self._train_on(batch) or self._reached_limit()
+            every = self.spec.evaluation.every_steps
+            if every and self._commit.step % every == 0 and self._commit.step > 0:
+                self._evaluations.start(self._policy, self._commit.step)
+        if self._commit.step > 0:
+            self._evaluations.start(self._policy, self._commit.step)
+        await self._evaluations.finished()
+        if early:
+            self._finish_early(early)
+        else:
+            self._end("succeeded", f"All {self.spec.training.steps} steps are committed.", "Download the adapter.")
+
+    async def _prepare(self) -> None:
+        """Get pool, dataset and adapter ready, from the last commit on."""
+        spec, start = self.spec, time.time()
         self._status(
             "preparing", f"Starting base model {spec.base_model.id} and checking the dataset.", "Rollouts begin."
         )
         pool = self._pool = await self._pool_of(spec.base_model)
+        pool.register(spec, self._control.priority if self._control else 0)
         prompts = await asyncio.to_thread(load_prompts, spec, pool.model_dir)
         self._commit = await pool.open_job(spec)
         self._policy, _ = await pool.publish(self._commit, [], [])
         self._report(Span(stage="prepare", worker="controller", start=start, end=time.time()))
         self._catch_up(self._commit)
+        self._collector = Collector(spec, pool, prompts, self._commit.cursor)
+        self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._report)
+        self._evaluations.start(BASE, 0)
         self._status("running", f"Training: step {self._commit.step} of {spec.training.steps} is committed.")
-        if "base" not in self.progress.evaluated:
-            self._start_evaluation(prompts, BASE, 0)
 
-        cursor, early = self._commit.cursor, ""
-        while self._commit.step < spec.training.steps:
-            groups, spans = await self._collect(prompts, cursor)
-            cursor += spec.training.prompts_per_step
-            advantages = [group_advantages(rewards(group)) for group in groups]
-            if not any(advantage for group in advantages for advantage in group):
-                if early := self._silent_batch(groups, advantages, spans):
-                    break
-                continue
-            self._silent_batches = 0
-            await self._step(groups, advantages, cursor, spans)
-            self._evaluate_on_schedule(prompts)
-        if self._commit.step and str(self._commit.version) not in self.progress.evaluated:
-            self._start_evaluation(prompts, self._policy, self._commit.step)
-        await asyncio.gather(*self._evaluations)
-        if early:
-            self._finish_early(early)
-        else:
-            self._end("succeeded", f"All {spec.training.steps} steps are committed.", "Download the adapter.")
+    async def _train_on(self, drawn: DrawnBatch) -> str:
+        """Make a step of a batch, or drop it where it teaches nothing. Why the job is over, if it is."""
+        assert self._commit and self._policy and self._collector
+        advantages = [group_advantages(rewards(group)) for group in drawn.groups]
+        if not any(advantage for group in advantages for advantage in group):
+            return self._silent_batch(drawn, advantages)
+        self._silent_batches = 0
+        self._collector.draw_ahead(self._policy, 0, self.spec.training.steps - self._commit.step)
+        await self._step(drawn, advantages)
+        return ""
 
-    async def _collect(self, prompts: Prompts, cursor: int) -> tuple[list[Group], list[Span]]:
-        """Draw the next prompts and let the current policy answer each with a group of episodes."""
-        spec, pool, policy = self.spec, self._pool, self._policy
-        assert pool and policy
-        rows = draw(len(prompts.train), spec.seed, cursor, spec.training.prompts_per_step)
-        results = await gather_or_cancel(
-            pool.run_group(
-                spec,
-                policy,
-                *prompts.train[index],
-                prompts.train_ids[index],
-                spec.training.group_size,
-                spec.sampling.temperature,
-                sampling_seed(spec.seed, cursor + position),
-            )
-            for position, index in enumerate(rows)
-        )
-        return [result.group for result in results], stage_spans(results)
-
-    async def _step(self, groups: list[Group], advantages: list[list[float]], cursor: int, spans: list[Span]) -> None:
+    async def _step(self, drawn: DrawnBatch, advantages: list[list[float]]) -> None:
         """One optimizer step: train, commit (in the trainer), publish, report."""
         pool, previous, commit = self._pool, self._policy, self._commit
         assert pool and previous and commit
-        queued = time.time()
+        first = drawn.groups[0]
         batch = TrainBatch(
             job_id=self.spec.job_id,
             step=commit.step + 1,
-            cursor=cursor,
-            groups=groups,
+            cursor=drawn.cursor,
+            groups=drawn.groups,
             advantages=advantages,
-            probe_ids=(groups[0].prompt_ids + groups[0].trajectories[0].token_ids)[:PROBE_TOKENS],
+            probe_ids=(first.prompt_ids + first.trajectories[0].token_ids)[:PROBE_TOKENS],
             metrics={
-                **batch_metrics(groups, advantages),
-                **{f"{span.stage}_seconds": span.end - span.start for span in spans},
+                **batch_metrics(drawn.groups, advantages),
+                **{f"{span.stage}_seconds": span.end - span.start for span in drawn.spans},
+                "staleness": float(commit.version - drawn.version),
             },
         )
+        queued = time.time()
         result = await pool.train(self.spec, batch)
         trained = time.time()
         if result.commit.sha256 == commit.sha256:
             raise PublishError(f"step {batch.step} left the adapter unchanged")
         self._commit = result.commit
         self._policy, probe_gap = await pool.publish(result.commit, batch.probe_ids, result.probe_logprobs)
+        self._report_step(drawn, advantages, result, queued, trained, probe_gap)
+        self._in_background(pool.retire(previous))  # it waits for requests in flight, evaluations among them
+        self._prune()
+
+    def _report_step(
+        self,
+        drawn: DrawnBatch,
+        advantages: list[list[float]],
+        result: StepResult,
+        queued: float,
+        trained: float,
+        probe_gap: float,
+    ) -> None:
+        assert self._pool
         published = time.time()
         train_start = max(queued, trained - result.metrics["train_seconds"])
         tokens = int(result.metrics["tokens_trained"])
-        self.progress.step = self.progress.published = result.commit.step
+        accelerator_seconds = trained - train_start + self._pool.rollout_seconds(self.spec.job_id)
+        progress, step = self._progress, result.commit.step
+        progress.step = progress.published = step
+        progress.tokens_sampled += int(result.metrics["tokens_sampled"])
+        progress.tokens_trained += tokens
+        progress.accelerator_seconds += accelerator_seconds
+        metrics = {
+            **finite(result.metrics),
+            "accelerator_seconds": accelerator_seconds,
+            "publish_seconds": published - trained,
+            "probe_gap": probe_gap,
+        }
         self._report(
-            StepCommitted(
-                step=batch.step,
-                adapter_version=result.commit.version,
-                metrics={
-                    **finite(result.metrics),
-                    "publish_seconds": published - trained,
-                    "probe_gap": probe_gap,
-                },
-            ),
+            StepCommitted(step=step, adapter_version=result.commit.version, metrics=metrics),
             self._published(result.commit),
-            *(
-                rollout_event(batch.step, group, group_advantages_, previous.version)
-                for group, group_advantages_ in zip(groups, advantages, strict=True)
-            ),
-            *spans,
+            *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
+            *drawn.spans,
             Span(stage="queue", worker="trainer", start=queued, end=train_start),
             Span(stage="train", worker="trainer", start=train_start, end=trained, tokens=tokens),
             Span(stage="publish", worker="rollout", start=trained, end=published),
         )
-        self._in_background(pool.retire(previous))  # it waits for requests in flight, evaluations among them
-        self._prune()
 
-    def _silent_batch(self, groups: list[Group], advantages: list[list[float]], spans: list[Span]) -> str:
+    def _silent_batch(self, drawn: DrawnBatch, advantages: list[list[float]]) -> str:
         """A batch without learning signal: show it, count it. Where the job ends because of it: why."""
-        assert self._commit and self._policy
+        assert self._commit
         self._silent_batches += 1
         allowed = self.spec.limits.max_batches_without_signal
-        reason = describe_silence(groups, self._silent_batches)
+        reason = describe_silence(drawn.groups, self._silent_batches)
         self._report(
             Notice(
                 level="warning",
@@ -298,10 +337,10 @@ class JobRun:
                 f"After {allowed} such batches in a row the job ends; this was number {self._silent_batches}.",
             ),
             *(
-                rollout_event(self._commit.step + 1, group, advantage, self._policy.version)
-                for group, advantage in zip(groups, advantages, strict=True)
+                rollout_event(self._commit.step + 1, group, of)
+                for group, of in zip(drawn.groups, advantages, strict=True)
             ),
-            *spans,
+            *drawn.spans,
         )
         if self._silent_batches < allowed:
             return ""
@@ -313,61 +352,28 @@ class JobRun:
             )
         return reason.rstrip(".")
 
-    # --- evaluation ---
-
-    def _evaluate_on_schedule(self, prompts: Prompts) -> None:
-        assert self._commit and self._policy
-        every = self.spec.evaluation.every_steps
-        if every and self._commit.step % every == 0:
-            self._start_evaluation(prompts, self._policy, self._commit.step)
-
-    def _start_evaluation(self, prompts: Prompts, policy: Policy, step: int) -> None:
-        """Evaluate beside the training: nothing waits for it but the job's end."""
-        if isinstance(policy, AdapterRef):
-            self._kept.add(policy.version)
-        self._evaluations.append(asyncio.create_task(self._evaluate(prompts, policy, step)))
-
-    async def _evaluate(self, prompts: Prompts, policy: Policy, step: int) -> None:
-        pool = self._pool
-        assert pool
-        if not prompts.held_out:
-            return
-        start = time.time()
-        results = await gather_or_cancel(
-            pool.run_group(self.spec, policy, line, row, ids, 1, 0.0, 0)
-            for (line, row), ids in zip(prompts.held_out, prompts.held_out_ids, strict=True)
-        )
-        groups = [result.group for result in results]
-        episodes = trajectories(groups)
-        version = policy.version if isinstance(policy, AdapterRef) else None
-        self.progress.evaluated.append("base" if version is None else str(version))
-        self._report(
-            Evaluated(
-                step=step,
-                adapter_version=version,
-                rows=len(groups),
-                accuracy=accuracy(groups),
-                reward_mean=sum(t.score.total for t in episodes) / len(episodes),
-            ),
-            Span(
-                stage="evaluate",
-                worker="rollout",
-                start=start,
-                end=time.time(),
-                tokens=sum(len(t.token_ids) for t in episodes),
-            ),
-        )
+    def _reached_limit(self) -> str:
+        """Which of the job's limits is reached, in words; empty where none is."""
+        limits, progress = self.spec.limits, self._progress
+        for limit, used, what in (
+            (limits.max_tokens_sampled, progress.tokens_sampled, "sampled tokens"),
+            (limits.max_tokens_trained, progress.tokens_trained, "trained tokens"),
+            (limits.max_accelerator_seconds, progress.accelerator_seconds, "accelerator-seconds"),
+        ):
+            if limit is not None and used >= limit:
+                return f"The limit of {limit:g} {what} is reached"
+        return ""
 
     # --- versions ---
 
     def _catch_up(self, commit: Commit) -> None:
         """Report a commit whose report was lost with the controller that made it."""
-        if commit.version > self.progress.published:
+        if commit.version > self._progress.published:
             payloads: list[Payload] = [self._published(commit)]
-            if commit.step > self.progress.step:
+            if commit.step > self._progress.step:
                 metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
-            self.progress.step, self.progress.published = commit.step, commit.version
+            self._progress.step, self._progress.published = commit.step, commit.version
             self._report(*payloads)
 
     @staticmethod
@@ -384,8 +390,9 @@ class JobRun:
         )
 
     def _prune(self) -> None:
-        assert self._commit
+        assert self._commit and self._evaluations
         last = self._commit.version
-        removed = prune(self._job_dir, keep={last - 2, *self._kept, *range(0, last, KEEP_EVERY)})
+        keep = {last - 2, *self._evaluations.needed_versions, *range(0, last, KEEP_EVERY)}
+        removed = prune(self._job_dir, keep=keep)
         if removed:
             self._report(AdapterRemoved(adapter_versions=removed))

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import TERMINAL_STATUSES, Event, EventBatch, Payload, StatusChanged
-from engine.spec import JobSpec
+from engine.spec import JobControl, JobSpec
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     job_id TEXT PRIMARY KEY, spec TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
-    last_seq INTEGER NOT NULL DEFAULT 0, progress TEXT NOT NULL DEFAULT '{}', submitted REAL NOT NULL
+    last_seq INTEGER NOT NULL DEFAULT 0, progress TEXT NOT NULL DEFAULT '{}', control TEXT NOT NULL DEFAULT '',
+    submitted REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
@@ -28,6 +29,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
+
+RECORD = "job_id, spec, status, progress, control"
 
 
 @dataclass
@@ -40,10 +43,11 @@ class Progress:
     """Last adapter version reported as published."""
     evaluated: list[str] = field(default_factory=list)
     """Policies evaluated: ``base`` or an adapter version as a string."""
-    first_ran: float = 0.0
-    """Seconds since the epoch."""
-    cancel: bool = False
-    """The tenant asked to cancel."""
+    ran_seconds: float = 0.0
+    """Wall-clock time the job has run, pauses and restarts left out."""
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    accelerator_seconds: float = 0.0
 
 
 @dataclass
@@ -54,6 +58,8 @@ class JobRecord:
     spec: JobSpec
     status: str
     progress: Progress
+    control: JobControl | None
+    """The tenant's latest wishes; None: as submitted."""
 
 
 class Ledger:
@@ -85,20 +91,35 @@ class Ledger:
 
     def unfinished_jobs(self) -> list[JobRecord]:
         """In the order of submission."""
-        rows = self._db.execute("SELECT job_id, spec, status, progress FROM jobs ORDER BY submitted").fetchall()
+        rows = self._db.execute(f"SELECT {RECORD} FROM jobs ORDER BY submitted").fetchall()
         return [self._record(row) for row in rows if row[2] not in TERMINAL_STATUSES]
 
+    def job(self, job_id: str) -> JobRecord | None:
+        """An unfinished job, or None."""
+        row = self._db.execute(f"SELECT {RECORD} FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+        return self._record(row) if row and row[2] not in TERMINAL_STATUSES else None
+
     @staticmethod
-    def _record(row: tuple[str, str, str, str]) -> JobRecord:
-        job_id, spec, status, progress = row
-        return JobRecord(job_id, JobSpec.model_validate_json(spec), status, Progress(**json.loads(progress)))
+    def _record(row: tuple[str, str, str, str, str]) -> JobRecord:
+        job_id, spec, status, progress, control = row
+        return JobRecord(
+            job_id,
+            JobSpec.model_validate_json(spec),
+            status,
+            Progress(**json.loads(progress)),
+            JobControl.model_validate_json(control) if control else None,
+        )
 
     # --- events ---
 
-    def report(self, job_id: str, *payloads: Payload, progress: Progress | None = None) -> None:
-        """Append events of a job to the outbox and store its progress, in one transaction."""
+    def report(
+        self, job_id: str, *payloads: Payload, progress: Progress | None = None, control: JobControl | None = None
+    ) -> None:
+        """Append events of a job to the outbox and store its progress or control, in one transaction."""
         with self._transaction():
             self._append(job_id, *payloads)
+            if control is not None:
+                self._db.execute("UPDATE jobs SET control = ? WHERE job_id = ?", (control.model_dump_json(), job_id))
             if progress is not None:
                 self._db.execute("UPDATE jobs SET progress = ? WHERE job_id = ?", (json.dumps(vars(progress)), job_id))
 

@@ -7,10 +7,10 @@ that it serves the trained weights; the trainer works on one job at a time.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import statistics
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -22,8 +22,11 @@ from engine.data import DatasetRow
 from engine.environments.worker import EnvironmentWorker, GroupResult
 from engine.models import prepare
 from engine.rollout.worker import RolloutWorker
+from engine.scheduling.admission import Admission
 from engine.scheduling.lane import Lane
+from engine.scheduling.metering import SharedMeter
 from engine.spec import BaseModelSpec, JobSpec
+from engine.store import version_folder
 from engine.training.trainer import Trainer
 from engine.types import AdapterRef, Commit, Completion, Policy, RolloutRequest, StepResult, TrainBatch
 
@@ -39,6 +42,18 @@ class PoolError(RuntimeError):
 
 class PublishError(RuntimeError):
     """The rollout does not serve what the trainer committed."""
+
+
+@dataclass(frozen=True)
+class JobShare:
+    """Whose a job is and how it stands among others."""
+
+    tenant_id: str
+    weight: float
+    priority: int
+
+
+UNKNOWN_JOB = JobShare("", 1.0, 0)
 
 
 class RayRollout:
@@ -65,9 +80,14 @@ class Pool:
         self._config = config
         self._controller = controller
         self._next_lora_id = next_lora_id
-        self._opened: dict[str, int] = {}  # job -> generation of the trainer that has it open
-        self._turns = itertools.count()
+        self._opened: dict[
+            str, tuple[int, int]
+        ] = {}  # job -> generation of the trainer that has it open, and its steps
+        self._jobs: dict[str, JobShare] = {}
         self._rollouts: list[RestartingActor] = []
+        self._outstanding = [0] * config.rollout_workers  # claimed tokens in flight
+        self._meters = [SharedMeter() for _ in range(config.rollout_workers)]
+        self.admission = Admission(0)  # no budget before the workers say how much they have
         self._environment: RestartingActor
         self._trainer: RestartingActor
 
@@ -87,11 +107,17 @@ class Pool:
         self._trainer = RestartingActor("trainer", self._create_trainer)
         try:
             await asyncio.gather(*(actor.handle() for actor in self._actors()))
+            stats = await asyncio.gather(*(worker.call("stats") for worker in self._rollouts))
         except BaseException as error:
             self.stop()
             if isinstance(error, StartFailed):
                 raise PoolError(f"Base model {self.model.id} cannot be served: {error}") from error
             raise
+        self.admission = Admission(sum(worker["kv_capacity_tokens"] for worker in stats))
+
+    def register(self, spec: JobSpec, priority: int) -> None:
+        """Make a job's share known, or changed, to rollout and trainer."""
+        self._jobs[spec.job_id] = JobShare(spec.tenant_id, spec.weight, priority)
 
     def _actors(self) -> list[RestartingActor]:
         return [*self._rollouts, self._environment, self._trainer]
@@ -153,10 +179,26 @@ class Pool:
     # --- rollout ---
 
     async def generate(self, request: RolloutRequest) -> list[Completion]:
-        """Have one rollout worker, in turn, draw the request's completions."""
-        worker = self._rollouts[next(self._turns) % len(self._rollouts)]
-        completions: list[Completion] = await worker.call("generate", request)
+        """Wait for the job's share of the KV cache, then have the least busy rollout worker draw the completions."""
+        share = self._jobs.get(request.job_id, UNKNOWN_JOB)
+        prompt = len(request.prompt_ids)
+        claim = request.n * (prompt + request.max_tokens)
+        async with self.admission.admit(
+            share.tenant_id, request.job_id, weight=share.weight, priority=share.priority, tokens=claim
+        ) as grant:
+            index = min(range(len(self._rollouts)), key=self._outstanding.__getitem__)
+            self._outstanding[index] += claim
+            try:
+                with self._meters[index].serve(request.job_id):
+                    completions: list[Completion] = await self._rollouts[index].call("generate", request)
+            finally:
+                self._outstanding[index] -= claim
+            grant.used = sum(prompt + len(completion.token_ids) for completion in completions)
         return completions
+
+    def rollout_seconds(self, job_id: str) -> float:
+        """Accelerator time of the rollout workers spent on a job since the last call."""
+        return sum(meter.take(job_id) for meter in self._meters)
 
     async def publish(
         self, commit: Commit, probe_ids: list[int], probe_logprobs: list[float]
@@ -208,33 +250,35 @@ class Pool:
 
     async def open_job(self, spec: JobSpec) -> Commit:
         """The job's last commit; version 0 is made where there is none."""
-
-        async def open_job() -> Commit:
-            commit: Commit = await self._trainer.call("open_job", spec, self._job_dir(spec))
-            self._opened[spec.job_id] = self._trainer.generation
-            return commit
-
-        return await self.lane.run(spec.tenant_id, spec.job_id, spec.weight, open_job)
+        commit: Commit = await self._in_lane(spec, lambda: self._trainer.call("open_job", *self._opening(spec)))
+        self._opened[spec.job_id] = (self._trainer.generation, spec.training.steps)
+        return commit
 
     async def train(self, spec: JobSpec, batch: TrainBatch) -> StepResult:
         """Wait for the lane, make one optimizer step, commit it."""
 
         async def reopen(trainer: ActorHandle, generation: int) -> None:
-            if self._opened.get(spec.job_id) != generation:
-                await call_actor(trainer, "open_job", spec, self._job_dir(spec))
-                self._opened[spec.job_id] = generation
+            # The number of steps shapes the learning rate's schedule, so a job that was extended is opened anew too.
+            if self._opened.get(spec.job_id) != (generation, spec.training.steps):
+                await call_actor(trainer, "open_job", *self._opening(spec))
+                self._opened[spec.job_id] = (generation, spec.training.steps)
 
-        async def step() -> StepResult:
-            result: StepResult = await self._trainer.call("train_step", spec.job_id, batch, before=reopen)
-            return result
+        return await self._in_lane(spec, lambda: self._trainer.call("train_step", spec.job_id, batch, before=reopen))
 
-        return await self.lane.run(spec.tenant_id, spec.job_id, spec.weight, step)
+    async def _in_lane(self, spec: JobSpec, work: Callable[[], Awaitable[Any]]) -> Any:
+        share = self._jobs.get(spec.job_id, UNKNOWN_JOB)
+        return await self.lane.run(share.tenant_id, spec.job_id, share.weight, work, share.priority)
 
-    def _job_dir(self, spec: JobSpec) -> str:
-        return str(self._config.job_dir(spec.job_id))
+    def _opening(self, spec: JobSpec) -> tuple[JobSpec, str, str]:
+        """Arguments of the trainer's ``open_job``."""
+        start = spec.start_from
+        folder = version_folder(str(self._config.job_dir(start.job_id)), start.version) if start else ""
+        return spec, str(self._config.job_dir(spec.job_id)), str(folder)
 
     async def close_job(self, spec: JobSpec) -> None:
-        """Free what the trainer holds of a job."""
+        """Free what the trainer holds of a job, and forget its share."""
+        self._jobs.pop(spec.job_id, None)
         self.lane.forget(spec.tenant_id, spec.job_id)
+        self.admission.forget(spec.tenant_id, spec.job_id)
         if self._opened.pop(spec.job_id, None) is not None:
             await self._trainer.call("close_job", spec.job_id)

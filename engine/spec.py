@@ -250,8 +250,8 @@ class TrainingSettings(Contract):
     group_size: int = Field(default=8, ge=2, le=256)
     """Episodes that answer one prompt; advantages are relative to their mean."""
     max_staleness: int = Field(default=0, ge=0, le=16)
-    """A batch may be drawn by a version up to so many steps older than the one it trains. 0 is strictly on-policy; 1 and
-    more draw the next batches while one is trained, with importance correction."""
+    """A batch may be drawn by a version up to so many steps older than the one it trains. 0 is strictly on-policy;
+    1 and more draw the next batches while one is trained, with importance correction."""
     learning_rate: float = Field(default=2e-4, gt=0, le=1)
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises linearly from 0."""

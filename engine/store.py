@@ -187,6 +187,11 @@ def prune(job_dir: str, keep: Collection[int]) -> list[int]:
     return removed
 
 
+def version_folder(job_dir: str, version: int) -> Path:
+    """Where a version is, or would be."""
+    return _versions_dir(job_dir) / str(version)
+
+
 def _versions_dir(job_dir: str) -> Path:
     return Path(job_dir).absolute() / "versions"
 

@@ -52,6 +52,8 @@ class RolloutRequest:
     temperature: float
     """0 means greedy."""
     seed: int
+    job_id: str = ""
+    """The job it is drawn for: whose share it counts to."""
 
 
 @dataclass(frozen=True)

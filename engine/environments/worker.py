@@ -71,6 +71,7 @@ class EnvironmentWorker:
             max_tokens=spec.sampling.max_tokens,
             temperature=temperature,
             seed=seed,
+            job_id=spec.job_id,
         )
         start = time.time()
         completions = await self._rollout(request)

@@ -1,7 +1,8 @@
 """Whose turn it is: virtual time of tenants and of each tenant's jobs.
 
 Start-time fair queueing (Goyal, Vin, Chen 1996): whoever has used the least for its weight goes next, first among
-tenants, then among the tenant's jobs of the highest priority. What "used" counts (seconds, tokens) is the caller's choice.
+tenants, then among the tenant's jobs of the highest priority. What "used" counts is the caller's:
+seconds, or tokens.
 
 Invariants: shares follow weights whatever the number and size of a tenant's requests; one that was idle starts at the
 current virtual time, so idling earns no credit; priority moves a job only among its own tenant's.

@@ -5,13 +5,15 @@ Invariant: a session loaded from a commit continues bit for bit as the session t
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from engine.spec import JobSpec
-from engine.store import OPTIMIZER_FILE, commit_version
+from engine.store import CONFIG_FILE, OPTIMIZER_FILE, commit_version
+from engine.training.errors import TrainingError
 from engine.training.lora import Adapter, export_adapter, load_adapter
 from engine.training.model import BaseModel
 from engine.types import Commit
@@ -29,6 +31,21 @@ class Session:
         self.optimizer = torch.optim.AdamW(
             [self.adapter.flat], lr=spec.training.learning_rate, weight_decay=spec.training.weight_decay
         )
+
+    def start_from(self, folder: Path) -> None:
+        """Take over the weights of another adapter; the optimizer starts fresh. Raises TrainingError."""
+        lora = self.spec.lora
+        try:
+            config = json.loads((folder / CONFIG_FILE).read_text())
+        except OSError:
+            raise TrainingError("the adapter to start from is not in the store any more") from None
+        theirs = (config["r"], config["lora_alpha"], bool(config.get("use_rslora")))
+        if theirs != (lora.rank, lora.alpha, lora.use_rslora):
+            raise TrainingError(
+                f"the adapter to start from has rank {theirs[0]}, alpha {theirs[1]:g} and rsLoRA {theirs[2]}; "
+                "give the job the same"
+            )
+        load_adapter(folder, self.adapter)
 
     def restore(self, commit: Commit) -> None:
         """Take over the state of a commit."""

@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.spec import JobSpec
@@ -61,14 +62,17 @@ class Trainer:
         self._model = BaseModel(model_dir, dtype=dtype, device=device)
         self._token_budget = token_budget
         self._max_resident_jobs = max_resident_jobs
-        self._open: dict[str, tuple[JobSpec, str]] = {}
+        self._open: dict[str, tuple[JobSpec, str, str]] = {}
         self._resident: OrderedDict[str, tuple[Session, Commit]] = OrderedDict()
         """Least recently used first; each at the state of its last commit."""
 
-    def open_job(self, spec: JobSpec, job_dir: str) -> Commit:
-        """Resume a job from its last commit, or commit version 0, whose policy is the base's. Idempotent."""
+    def open_job(self, spec: JobSpec, job_dir: str, start_folder: str = "") -> Commit:
+        """Resume a job from its last commit, or commit version 0. Idempotent.
+
+        Version 0's policy is the base's, or that of the adapter in ``start_folder``.
+        """
         self._resident.pop(spec.job_id, None)
-        self._open[spec.job_id] = (spec, job_dir)
+        self._open[spec.job_id] = (spec, job_dir, start_folder)
         _, commit = self._session(spec.job_id)
         return commit
 
@@ -83,7 +87,7 @@ class Trainer:
         if batch.job_id != job_id:
             raise TrainingError(f"the batch belongs to job {batch.job_id}, not to {job_id}")
         if batch.step == last.version:
-            _, job_dir = self._open[job_id]
+            _, job_dir, _ = self._open[job_id]
             return self._result(session, last, read_manifest(job_dir, last.version).metrics, batch)
         if batch.step != last.version + 1:
             raise TrainingError(f"step {batch.step} is out of order: the next step of this job is {last.version + 1}")
@@ -91,7 +95,7 @@ class Trainer:
         # Out of memory first: only a step that was committed comes back.
         del self._resident[job_id]
         metrics = self._update(session, batch)
-        _, job_dir = self._open[job_id]
+        _, job_dir, _ = self._open[job_id]
         commit = session.commit(job_dir, step=batch.step, cursor=batch.cursor, metrics=metrics)
         self._resident[job_id] = (session, commit)
         return self._result(session, commit, metrics, batch)
@@ -115,11 +119,13 @@ class Trainer:
             raise TrainingError(f"job {job_id} is not open in this trainer: call open_job first")
         from engine.training.session import Session
 
-        spec, job_dir = self._open[job_id]
+        spec, job_dir, start_folder = self._open[job_id]
         session = Session(spec, self._model)
         try:
             commit = last_commit(job_dir)
             if commit is None:
+                if start_folder:
+                    session.start_from(Path(start_folder))
                 commit = session.commit(job_dir, step=0, cursor=0, metrics={})
             else:
                 self._check_owner(spec, commit)

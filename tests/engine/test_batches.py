@@ -52,7 +52,7 @@ def test_tokens_of_the_environment_are_not_counted_as_sampled():
 
 
 def test_a_group_as_an_event():
-    event = rollout_event(5, group(trajectory(1.0, a=1.0), trajectory(0.0, error="no number"), row=9), [0.9, -0.9], 4)
+    event = rollout_event(5, group(trajectory(1.0, a=1.0), trajectory(0.0, error="no number"), row=9), [0.9, -0.9])
     assert (event.step, event.row, event.prompt, event.answer) == (5, 9, "question", "answer")
     first, second = event.episodes
     assert (first.reward, first.parts, first.advantage, first.tokens, first.adapter_version) == (1, {"a": 1}, 0.9, 3, 4)

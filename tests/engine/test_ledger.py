@@ -88,12 +88,12 @@ def test_a_known_job_is_not_added_again(ledger):
 
 
 def test_unfinished_jobs_are_found_with_their_progress_after_reopening(ledger, path):
-    ledger.report(JOB, progress=Progress(step=3, published=3, evaluated=["base"], first_ran=5.0))
+    ledger.report(JOB, progress=Progress(step=3, published=3, evaluated=["base"], ran_seconds=5.0))
     ledger.report(OTHER, StatusChanged(status="failed", reason="no"))
     ledger.close()
     (record,) = Ledger(path).unfinished_jobs()
     assert record.spec == make_spec()
-    assert record.progress == Progress(step=3, published=3, evaluated=["base"], first_ran=5.0)
+    assert record.progress == Progress(step=3, published=3, evaluated=["base"], ran_seconds=5.0)
 
 
 def test_events_and_progress_are_stored_together_or_not_at_all(ledger):

@@ -18,7 +18,9 @@ class Load:
         self.most = 0.0
 
     async def request(self, tenant: str, tokens: float, turns: int = 3, *, weight=1.0, priority=0, job="") -> None:
-        async with self.admission.admit(tenant, job or tenant, weight=weight, priority=priority, tokens=tokens) as grant:
+        async with self.admission.admit(
+            tenant, job or tenant, weight=weight, priority=priority, tokens=tokens
+        ) as grant:
             self.most = max(self.most, self.admission.granted)
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -54,9 +56,7 @@ async def test_a_request_larger_than_the_budget_is_served_alone():
 async def test_tokens_not_requests_are_shared_by_weight(weight, share):
     load = Load(100)
     rounds = [2000]
-    await asyncio.gather(
-        load.keep_busy("long", 40, rounds, 8, weight=weight), load.keep_busy("short", 5, rounds, 40)
-    )
+    await asyncio.gather(load.keep_busy("long", 40, rounds, 8, weight=weight), load.keep_busy("short", 5, rounds, 40))
     assert load.tokens["long"] / load.tokens.total() == pytest.approx(share, abs=0.03)
 
 

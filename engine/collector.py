@@ -1,0 +1,90 @@
+"""Draws a job's batches, ahead of the trainer as far as the job's staleness allows.
+
+Invariants: with ``max_staleness`` k, the batch that trains step t was drawn by version t - 1 - k or a later one; data
+order and sampling seeds follow from the spec's seed and the cursor, so a restart from a commit draws the same prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from engine.actors import gather_or_cancel
+from engine.batches import sampling_seed, stage_spans
+from engine.data import draw
+from engine.events import Span
+from engine.pool import Pool
+from engine.prompts import Prompts
+from engine.spec import JobSpec
+from engine.types import AdapterRef, Group
+
+
+@dataclass(frozen=True)
+class DrawnBatch:
+    """Groups that one step may train on."""
+
+    groups: list[Group]
+    spans: list[Span]
+    """One a stage."""
+    version: int
+    """The adapter version that drew all of it."""
+    cursor: int
+    """The job's data cursor after this batch."""
+
+
+class Collector:
+    """Keeps up to ``1 + max_staleness`` batches of one job in the making."""
+
+    def __init__(self, spec: JobSpec, pool: Pool, prompts: Prompts, cursor: int) -> None:
+        self._spec = spec
+        self._pool = pool
+        self._prompts = prompts
+        self._cursor = cursor
+        self._drawing: deque[asyncio.Task[DrawnBatch]] = deque()
+
+    async def next(self, policy: AdapterRef, steps_left: int) -> DrawnBatch:
+        """The next batch in order, drawn by ``policy`` where it is not being drawn yet. ``steps_left`` >= 1."""
+        self.draw_ahead(policy, 1, steps_left)
+        batch = await self._drawing.popleft()
+        return batch
+
+    def draw_ahead(self, policy: AdapterRef, trained: int, steps_left: int) -> None:
+        """Begin to draw what ``policy``, the latest version, may draw.
+
+        Args:
+            trained: 1 where the next batch is still to be drawn, 0 where it is drawn already and about to be trained.
+            steps_left: steps the job still makes, from the next batch on; nothing is drawn beyond them.
+        """
+        allowed = min(self._spec.training.max_staleness + trained, steps_left - (1 - trained))
+        while len(self._drawing) < allowed:
+            self._drawing.append(asyncio.create_task(self._draw(policy, self._cursor)))
+            self._cursor += self._spec.training.prompts_per_step
+
+    def cancel(self) -> None:
+        """Drop what is being drawn."""
+        for task in self._drawing:
+            task.cancel()
+        self._drawing.clear()
+
+    async def _draw(self, policy: AdapterRef, cursor: int) -> DrawnBatch:
+        spec, prompts = self._spec, self._prompts
+        rows = draw(len(prompts.train), spec.seed, cursor, spec.training.prompts_per_step)
+        results = await gather_or_cancel(
+            self._pool.run_group(
+                spec,
+                policy,
+                *prompts.train[index],
+                prompts.train_ids[index],
+                spec.training.group_size,
+                spec.sampling.temperature,
+                sampling_seed(spec.seed, cursor + position),
+            )
+            for position, index in enumerate(rows)
+        )
+        return DrawnBatch(
+            [result.group for result in results],
+            stage_spans(results),
+            policy.version,
+            cursor + spec.training.prompts_per_step,
+        )
