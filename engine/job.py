@@ -2,8 +2,8 @@
 and nobody else's.
 
 Invariants: a step is committed by the trainer before it is reported, and reported once; a run that is stopped at any
-instant (pause, cancel, crash) goes on from the last commit, with no step lost or repeated; whatever goes wrong ends this
-job with a reason in plain words and no other.
+instant (pause, cancel, crash) goes on from the last commit, with no step lost or repeated; whatever goes wrong ends
+this job with a reason in plain words and no other.
 """
 
 from __future__ import annotations
@@ -169,10 +169,8 @@ class JobRun:
         if self._control.cancelled:
             self._end("cancelled", "Cancelled on request.")
         else:
-            done = f"step {self._progress.step} of {self.spec.training.steps}"
-            self._status(
-                "paused", f"Paused on request after {done}.", f"Resume it to go on from step {self._progress.step}."
-            )
+            step, steps = self._progress.step, self.spec.training.steps
+            self._status("paused", f"Paused on request after step {step} of {steps}.", "Resume it to go on from there.")
 
     def _what_is_kept(self) -> str:
         if self._commit is None or self._commit.step == 0:
