@@ -222,7 +222,7 @@ class JobRun:
         if self._commit.step > 0:
             self._evaluations.start(self._policy, self._commit.step)
         await self._evaluations.finished()
-        if early:
+        if early and self._commit.step < self.spec.training.steps:
             self._finish_early(early)
         else:
             self._end("succeeded", f"All {self.spec.training.steps} steps are committed.", "Download the adapter.")
