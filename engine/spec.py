@@ -284,15 +284,15 @@ class TrainingSettings(Contract):
     max_grad_norm: float = Field(default=1.0, gt=0)
 
     clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The policy ratio counts no lower than 1 - clip_low where that would raise the objective. Not for gspo, cispo."""
+    """The policy ratio counts no lower than 1 - clip_low where that would raise the objective. Not with gspo, cispo."""
     clip_high: float = Field(default=0.28, gt=0)
-    """The policy ratio counts no higher than 1 + clip_high where that would raise the objective. Not for gspo, cispo."""
+    """The policy ratio counts no higher than 1 + clip_high where that would raise the objective. Likewise."""
     sequence_clip_low: float = Field(default=3e-4, gt=0, lt=1)
-    """As ``clip_low``, for the ratio of a whole episode, which moves far less. Only for gspo."""
+    """As ``clip_low``, for the ratio of a whole episode, which moves far less. Only with gspo."""
     sequence_clip_high: float = Field(default=4e-4, gt=0)
-    """As ``clip_high``, for the ratio of a whole episode. Only for gspo."""
+    """As ``clip_high``, for the ratio of a whole episode. Only with gspo."""
     ratio_cap: float = Field(default=5.0, ge=1)
-    """The policy ratio weighs a token by no more than this; no token loses its gradient. Only for cispo."""
+    """The policy ratio weighs a token by no more than this; no token loses its gradient. Only with cispo."""
 
     importance: Literal["truncate", "mask"] = "truncate"
     """What is done with a token whose trainer-to-sampler importance weight is out of bounds: ``truncate`` lets it count

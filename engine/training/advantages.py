@@ -107,9 +107,9 @@ def batch_normalised_advantages(rewards: Rewards) -> list[list[float]]:
 
 
 def batch_scaled_advantages(rewards: Rewards) -> list[list[float]]:
-    """(reward - mean of the group) / (std + EPSILON), std that of all centred rewards of the batch (REINFORCE++-baseline).
+    """(reward - mean of the group) / (std + EPSILON), std that of all centred rewards (REINFORCE++-baseline).
 
-    Their mean over the batch is 0 by construction, so it is not subtracted: that would only add rounding to exact zeros.
+    Their mean over the batch is 0 by construction, so it is not subtracted: that would only round exact zeros.
     """
     centred = [centred_advantages(group) for group in rewards]
     std = _std([advantage for group in centred for advantage in group], 0.0)

@@ -45,7 +45,7 @@ class BaseModel:
         self._checkpointing = False
         for module in model.modules():
             if isinstance(module, GradientCheckpointingLayer):
-                module.forward = self._checkpointed(module.forward)  # type: ignore[method-assign]
+                module.forward = self._checkpointed(module.forward)
 
     def _checkpointed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The block's forward pass, checkpointed where the pack asks for it.

@@ -9,9 +9,9 @@ Positions restart after the prompt in every branch, and a token attends to its o
 (``attention``), so its log-probability is what it would be if its episode were the only one in the row.
 
 Invariants: the ids trained are the ids of the trajectories, one by one; a token is trained if and only if its loss mask
-is true and its trajectory has a gradient: its advantage is not exactly 0, or there is a KL or entropy term (a trajectory
-without gradient is left out, but its tokens count in the normaliser); a trajectory is never cut; neither the token
-budget nor batch mates change any value.
+is true and its trajectory has a gradient: its advantage is not exactly 0, or there is a KL or entropy term (one without
+gradient is left out, but its tokens count in the normaliser); a trajectory is never cut; neither the token budget nor
+batch mates change any value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Clipped importance-sampling policy optimization (CISPO, MiniMax-M1, arXiv 2506.13585).
 
-The ratio is capped as a weight, instead of cutting the gradient off where it is out of range: rare tokens that an update
-made much more likely go on being trained. No lower bound, as in the paper; the cap as in ScaleRL (arXiv 2510.13786).
+The ratio is capped as a weight, instead of cutting the gradient off where it is out of range: rare tokens that an
+update made much more likely go on being trained. No lower bound, as in the paper; the cap as in ScaleRL (arXiv
+2510.13786).
 """
 
 from __future__ import annotations
