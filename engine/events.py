@@ -44,10 +44,21 @@ class StepCommitted(Contract):
     step: int = Field(ge=1)
     adapter_version: int = Field(ge=1)
     metrics: dict[str, float]
-    """Finite numbers: reward_mean, reward_std, reward_<part>, accuracy, loss, entropy, ratio_mean, clip_fraction,
-    importance_mean, importance_max, logprob_gap, grad_norm, learning_rate, zero_variance_groups,
-    completion_tokens_mean, truncated_fraction, reward_errors, staleness, tokens_sampled, tokens_trained,
-    accelerator_seconds, rollout_seconds, environment_seconds, train_seconds, publish_seconds, probe_gap."""
+    """Finite numbers; one that is not defined for a step is absent.
+
+    Of the batch: reward_mean, reward_std, reward_<part>, accuracy, zero_variance_groups, completion_tokens_mean,
+    truncated_fraction, reward_errors, tokens_sampled, staleness (versions between the one that drew the
+    batch and the one trained), accelerator_seconds (of trainer and rollout).
+
+    Of the training, means over the step's ``updates`` optimizer updates: loss, grad_norm (before clipping),
+    learning_rate; over the trained tokens: entropy (nats), kl (to the base, with a KL term), ratio_mean, ratio_max
+    (policy against the policy before the step), clip_fraction = clip_low_fraction + clip_high_fraction,
+    importance_mean, importance_max, importance_bounded_fraction (trainer against sampler: bounded weight, share of
+    tokens truncated or masked), logprob_gap (mean distance of trainer and sampler, nats); tokens_trained (a token
+    passed twice counts twice), train_tokens_per_second.
+
+    Seconds: rollout_seconds, environment_seconds, train_seconds, publish_seconds. probe_gap: mean distance, in nats,
+    of trainer and rollout on a probe after the publish."""
 
 
 class Episode(Contract):

@@ -1,7 +1,8 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) of many jobs on one frozen base.
 
 Every linear layer of the blocks is wrapped once, in a ``LoraLinear``; a job's adapter is a set of tensors that the
-wrappers point to while the job is in the lane. Swapping jobs moves no weight, and jobs of any rank share the base.
+wrappers point to while the job is in the lane. Swapping jobs moves no weight, and jobs of any rank and any choice of
+target modules share the base.
 
 Invariants: the base's weights never require a gradient; an adapter's initial values depend on its seed and the base's
 shapes alone; names and shapes are PEFT's, so ``PeftModel.from_pretrained`` and vLLM load what ``export_adapter``
@@ -21,6 +22,7 @@ from torch.nn import functional
 
 from engine.spec import BaseModelSpec, LoraSettings
 from engine.store import ADAPTER_FILE
+from engine.training.errors import TrainingError
 
 PEFT_PREFIX = "base_model.model."
 
@@ -79,9 +81,10 @@ class Adapter:
     """
 
     def __init__(self, layers: dict[str, LoraLinear], settings: LoraSettings, device: torch.device):
+        """Zeros. Raises ``TrainingError`` for a target module the base model does not have."""
         self.scale = settings.alpha / (math.sqrt(settings.rank) if settings.use_rslora else settings.rank)
         shapes: dict[str, tuple[int, int]] = {}
-        for name, layer in layers.items():
+        for name, layer in _targets(layers, settings).items():
             shapes[f"{name}.lora_A.weight"] = (settings.rank, layer.base.in_features)
             shapes[f"{name}.lora_B.weight"] = (layer.base.out_features, settings.rank)
         self._shapes = shapes
@@ -111,6 +114,23 @@ class Adapter:
             view.copy_(tensors[prefix + name])
 
 
+def _targets(layers: dict[str, LoraLinear], settings: LoraSettings) -> dict[str, LoraLinear]:
+    """The layers that carry the adapter, in model order."""
+    if not settings.target_modules:
+        return layers
+    present = {_last_part(name) for name in layers}
+    if missing := set(settings.target_modules) - present:
+        raise TrainingError(
+            f"lora.target_modules names {', '.join(sorted(missing))}, which this base model does not have; "
+            f"it has {', '.join(sorted(present))}"
+        )
+    return {name: layer for name, layer in layers.items() if _last_part(name) in settings.target_modules}
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def wrap_linear_layers(model: nn.Module, output: nn.Module) -> dict[str, LoraLinear]:
     """Wrap every linear layer but the output embedding; returns the wrappers by module path, in model order."""
     linear = {
@@ -127,11 +147,11 @@ def wrap_linear_layers(model: nn.Module, output: nn.Module) -> dict[str, LoraLin
 def activate(layers: dict[str, LoraLinear], adapter: Adapter | None) -> None:
     """Put a job's adapter into the lane; None for the base alone."""
     for name, layer in layers.items():
-        if adapter is None:
+        down = adapter.parameters.get(f"{name}.lora_A.weight") if adapter else None
+        if adapter is None or down is None:
             layer.factors = None
         else:
-            parameters = adapter.parameters
-            layer.factors = (parameters[f"{name}.lora_A.weight"], parameters[f"{name}.lora_B.weight"])
+            layer.factors = (down, adapter.parameters[f"{name}.lora_B.weight"])
             layer.scale = adapter.scale
 
 

@@ -6,10 +6,14 @@ Invariant: base weights never change (``digest`` before = after) and never requi
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from engine.training.attention import ATTENTION, segment_mask
 from engine.training.lora import LoraLinear, wrap_linear_layers
@@ -19,8 +23,12 @@ from engine.training.packing import Pack, Segment
 class BaseModel:
     """One frozen causal LM."""
 
-    def __init__(self, model_dir: str, *, dtype: str, device: str):
-        """Load from a folder in Hugging Face's layout; ``dtype`` as torch names it, e.g. ``bfloat16``."""
+    def __init__(self, model_dir: str, *, dtype: str, device: str, checkpoint_above: int = 2048):
+        """Load from a folder in Hugging Face's layout; ``dtype`` as torch names it, e.g. ``bfloat16``.
+
+        A pack of more than ``checkpoint_above`` tokens is computed with gradient checkpointing: every block's
+        activations are dropped and computed again in the backward pass. Slower by a third, and no result changes.
+        """
         self.device = torch.device(device)
         self.dtype: torch.dtype = getattr(torch, dtype)
         model = AutoModelForCausalLM.from_pretrained(
@@ -33,6 +41,24 @@ class BaseModel:
         self.vocab_size: int = self.output.weight.shape[0]
         self.layers: dict[str, LoraLinear] = wrap_linear_layers(model, self.output)
         self._model = model
+        self._checkpoint_above = checkpoint_above
+        self._checkpointing = False
+        for module in model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.forward = self._checkpointed(module.forward)
+
+    def _checkpointed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The block's forward pass, checkpointed where the pack asks for it.
+
+        transformers' own switch works in training mode only, which would also switch dropout on.
+        """
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._checkpointing:
+                return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+            return forward(*args, **kwargs)
+
+        return run
 
     def digest(self) -> str:
         """sha256 over the names and bytes of the base's weights."""
@@ -44,6 +70,7 @@ class BaseModel:
 
     def hidden_states(self, pack: Pack) -> torch.Tensor:
         """Last hidden states [N, hidden] of a pack, with whichever adapter is in the lane."""
+        self._checkpointing = torch.is_grad_enabled() and len(pack.input_ids) > self._checkpoint_above
         masks = [segment_mask(segment, dtype=self.dtype, device=self.device) for segment in pack.segments]
         return self._body(
             input_ids=torch.tensor([pack.input_ids], device=self.device),

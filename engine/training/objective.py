@@ -6,12 +6,13 @@ hand, chunk by chunk, and only its result, the gradient of the hidden states, en
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from engine.spec import TrainingSettings
-from engine.training.losses import LOSSES, TokenLoss, Tokens
+from engine.training.losses import ALGORITHMS, TokenLoss, Tokens, token_loss
 from engine.training.model import BaseModel
 from engine.training.packing import Pack
 
@@ -24,72 +25,129 @@ every buffer, which costs more than the arithmetic."""
 class PackResult:
     """Per trained token of a pack, each of shape [T], detached."""
 
+    total: torch.Tensor
+    """What is minimised: the loss less the entropy bonus, times the token's weight."""
     loss: TokenLoss
     entropy: torch.Tensor
     """Of the policy at the sampling temperature, in nats."""
-    logprobs: torch.Tensor
-    """Of the trained tokens under the policy, at the sampling temperature."""
-    sampler_logprobs: torch.Tensor
+    tokens: Tokens
+    """What the loss was computed from."""
 
 
-def backward_pack(model: BaseModel, pack: Pack, settings: TrainingSettings, temperature: float) -> list[PackResult]:
+@torch.no_grad()
+def pack_logprobs(model: BaseModel, pack: Pack, temperature: float) -> torch.Tensor:
+    """Log-probabilities [T] of a pack's trained tokens under whatever is in the lane."""
+    return _logprobs(model, _trained_states(model, pack), pack, temperature)
+
+
+def backward_pack(
+    model: BaseModel,
+    pack: Pack,
+    settings: TrainingSettings,
+    temperature: float,
+    *,
+    old_logprobs: torch.Tensor | None = None,
+    base_logprobs: torch.Tensor | None = None,
+) -> list[PackResult]:
     """Add the gradient of the sum of the pack's losses to the adapter in the lane; returns the diagnostics by chunk.
 
+    ``old_logprobs`` [T]: before the batch's first update; None in that update. ``base_logprobs`` [T]: for a KL term.
     The sum, not the mean: the caller divides the fp32 total once, so tiny numbers never pass through a 16-bit backward.
     """
-    sources = torch.tensor(pack.sources, device=model.device)
-    selected = model.hidden_states(pack).index_select(0, sources)
+    selected = _trained_states(model, pack)
+    hidden = selected.detach()
+    log_ratios = None
+    if ALGORITHMS[settings.algorithm].sequence_ratio:
+        log_ratios = _sequence_log_ratios(model, hidden, pack, temperature, old_logprobs)
     gradient = torch.empty_like(selected)
     results = []
-    rows = max(1, CHUNK_LOGITS[model.device.type] // model.vocab_size)
-    for start in range(0, len(pack.sources), rows):
-        chunk = slice(start, start + rows)
-        result, gradient[chunk] = _chunk_gradient(model, selected.detach()[chunk], pack, chunk, settings, temperature)
+    for chunk in _chunks(model, pack):
+        log_probabilities, logprobs = _log_probabilities(model, hidden[chunk], pack, chunk, temperature)
+        tokens = Tokens(
+            logprobs=logprobs.requires_grad_(),
+            old_logprobs=logprobs.detach() if old_logprobs is None else old_logprobs[chunk],
+            sampler_logprobs=torch.tensor(pack.sampler_logprobs[chunk], device=model.device),
+            advantages=torch.tensor(pack.advantages[chunk], device=model.device),
+            sequence_log_ratios=None if log_ratios is None else log_ratios[chunk],
+            base_logprobs=None if base_logprobs is None else base_logprobs[chunk],
+        )
+        result, gradient[chunk] = _chunk_gradient(model, log_probabilities, tokens, pack, chunk, settings, temperature)
         results.append(result)
     selected.backward(gradient)
     return results
 
 
+def _trained_states(model: BaseModel, pack: Pack) -> torch.Tensor:
+    """Hidden states [T, hidden] that predict the trained tokens."""
+    return model.hidden_states(pack).index_select(0, torch.tensor(pack.sources, device=model.device))
+
+
+def _chunks(model: BaseModel, pack: Pack) -> Iterator[slice]:
+    rows = max(1, CHUNK_LOGITS[model.device.type] // model.vocab_size)
+    return (slice(start, start + rows) for start in range(0, len(pack.sources), rows))
+
+
+@torch.no_grad()
+def _log_probabilities(
+    model: BaseModel, hidden: torch.Tensor, pack: Pack, chunk: slice, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of all tokens [T, vocabulary] and of the trained ones [T] after ``hidden`` [T, hidden]."""
+    logits = model.output(hidden)
+    if temperature != 1:
+        logits = logits.float().div_(temperature)
+    log_probabilities = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    targets = torch.tensor(pack.targets[chunk], device=model.device)[:, None]
+    return log_probabilities, log_probabilities.gather(1, targets).squeeze(1)
+
+
+def _logprobs(model: BaseModel, hidden: torch.Tensor, pack: Pack, temperature: float) -> torch.Tensor:
+    return torch.cat(
+        [_log_probabilities(model, hidden[chunk], pack, chunk, temperature)[1] for chunk in _chunks(model, pack)]
+    )
+
+
+def _sequence_log_ratios(
+    model: BaseModel, hidden: torch.Tensor, pack: Pack, temperature: float, old_logprobs: torch.Tensor | None
+) -> torch.Tensor:
+    """``Tokens.sequence_log_ratios`` [T] of a pack: a pass of its own, before the loss of any token."""
+    trajectories = torch.tensor(pack.trajectories, device=model.device)
+    if old_logprobs is None:
+        return torch.zeros(len(trajectories), device=model.device)
+    difference = _logprobs(model, hidden, pack, temperature) - old_logprobs
+    count = torch.bincount(trajectories)
+    return (torch.zeros(len(count), device=model.device).index_add(0, trajectories, difference) / count)[trajectories]
+
+
 @torch.no_grad()
 def _chunk_gradient(
     model: BaseModel,
-    hidden: torch.Tensor,
+    log_probabilities: torch.Tensor,
+    tokens: Tokens,
     pack: Pack,
     chunk: slice,
     settings: TrainingSettings,
     temperature: float,
 ) -> tuple[PackResult, torch.Tensor]:
-    """Diagnostics of a chunk, and the gradient of its loss with respect to ``hidden`` [T, hidden]."""
-    device = model.device
-    targets = torch.tensor(pack.targets[chunk], device=device)[:, None]
-    logits = model.output(hidden)
-    if temperature != 1:
-        logits = logits.float().div_(temperature)
-    log_probabilities = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    del logits
-    logprobs = log_probabilities.gather(1, targets).squeeze(1).requires_grad_()
-    sampler_logprobs = torch.tensor(pack.sampler_logprobs[chunk], device=device)
-    tokens = Tokens(
-        logprobs=logprobs,
-        old_logprobs=logprobs.detach(),  # one optimizer update a batch
-        sampler_logprobs=sampler_logprobs,
-        advantages=torch.tensor(pack.advantages[chunk], device=device),
-    )
+    """Diagnostics of a chunk, and the gradient of its loss with respect to the hidden states [T, hidden]."""
+    targets = torch.tensor(pack.targets[chunk], device=model.device)[:, None]
+    weights = torch.tensor(pack.weights[chunk], device=model.device)
     with torch.enable_grad():
-        token_loss = LOSSES[settings.algorithm](tokens, settings)
-        (slope,) = torch.autograd.grad(token_loss.loss.sum(), logprobs)
+        loss = token_loss(tokens, settings)
+        total = weights * loss.loss
+        (slope,) = torch.autograd.grad(total.sum(), tokens.logprobs)
+    total = total.detach()
 
     probabilities = torch.exp(log_probabilities)
     entropy = -torch.linalg.vecdot(probabilities, log_probabilities)
     # d logprob / d logits = (onehot(target) - probabilities) / temperature
     slope = slope[:, None] / temperature
-    logit_gradient = probabilities.mul_(-slope)
+    if settings.entropy_coefficient:
+        # d entropy / d logits = -probabilities * (log_probabilities + entropy) / temperature
+        bonus = settings.entropy_coefficient * weights
+        total -= bonus * entropy
+        by_entropy = log_probabilities.add_(entropy[:, None]).mul_((bonus / temperature)[:, None])
+        logit_gradient = probabilities.mul_(by_entropy.sub_(slope))
+    else:
+        logit_gradient = probabilities.mul_(-slope)
     logit_gradient.scatter_add_(1, targets, slope)
-    hidden_gradient = logit_gradient.to(model.dtype) @ model.output.weight
-    result = PackResult(
-        loss=TokenLoss(token_loss.loss.detach(), token_loss.ratio, token_loss.clipped, token_loss.importance),
-        entropy=entropy,
-        logprobs=logprobs.detach(),
-        sampler_logprobs=sampler_logprobs,
-    )
-    return result, hidden_gradient
+    return PackResult(total, loss, entropy, tokens), logit_gradient.to(model.dtype) @ model.output.weight

@@ -9,8 +9,9 @@ Positions restart after the prompt in every branch, and a token attends to its o
 (``attention``), so its log-probability is what it would be if its episode were the only one in the row.
 
 Invariants: the ids trained are the ids of the trajectories, one by one; a token is trained if and only if its loss mask
-is true and its trajectory's advantage is not exactly 0 (with no KL term such a trajectory has no gradient, so it is
-left out, but its tokens count in the normaliser); neither the token budget nor batch mates change any value.
+is true and its trajectory has a gradient: its advantage is not exactly 0, or there is a KL or entropy term (one without
+gradient is left out, but its tokens count in the normaliser); a trajectory is never cut; neither the token budget nor
+batch mates change any value.
 """
 
 from __future__ import annotations
@@ -50,12 +51,18 @@ class Pack:
     """[T]"""
     advantages: list[float] = field(default_factory=list)
     """[T]"""
+    weights: list[float] = field(default_factory=list)
+    """[T] how much each token counts in the batch's mean, 1 on average."""
+    trajectories: list[int] = field(default_factory=list)
+    """[T] which of the pack's trajectories each token belongs to, counted from 0."""
 
 
 @dataclass(frozen=True)
 class _Branch:
     trajectory: Trajectory
     advantage: float
+    weight: float
+    """Of each of its tokens."""
 
     @property
     def input_length(self) -> int:
@@ -65,18 +72,28 @@ class _Branch:
 
 
 def count_model_tokens(batch: TrainBatch) -> int:
-    """Tokens the model sampled in the whole batch: what the loss is divided by."""
+    """Tokens the model sampled in the whole batch."""
     return sum(sum(trajectory.loss_mask) for group in batch.groups for trajectory in group.trajectories)
 
 
-def build_packs(batch: TrainBatch, token_budget: int) -> list[Pack]:
+def build_packs(
+    batch: TrainBatch, token_budget: int, *, every_trajectory: bool = False, equal_trajectories: bool = False
+) -> list[Pack]:
     """The packs of a batch, in order, each at most ``token_budget`` tokens.
 
     A group too long for a pack is split and its prompt repeated; one episode too long gets a pack of its own.
+    ``every_trajectory``: those of advantage 0 too. ``equal_trajectories``: a token's weight is inverse to the length of
+    its trajectory, so that all trajectories weigh the same.
     """
     packs: list[Pack] = []
+    mean_length = count_model_tokens(batch) / max(1, sum(len(group.trajectories) for group in batch.groups))
     for group, advantages in zip(batch.groups, batch.advantages, strict=True):
-        for branches in _split(group, advantages, token_budget):
+        branches_of_group = [
+            _Branch(trajectory, advantage, mean_length / sum(trajectory.loss_mask) if equal_trajectories else 1.0)
+            for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
+            if any(trajectory.loss_mask) and (every_trajectory or advantage != 0)
+        ]
+        for branches in _split(group, branches_of_group, token_budget):
             length = len(group.prompt_ids) + sum(branch.input_length for branch in branches)
             if not packs or len(packs[-1].input_ids) + length > token_budget:
                 packs.append(Pack())
@@ -84,14 +101,11 @@ def build_packs(batch: TrainBatch, token_budget: int) -> list[Pack]:
     return packs
 
 
-def _split(group: Group, advantages: list[float], token_budget: int) -> list[list[_Branch]]:
-    """The group's episodes that have a gradient, in runs that fit the budget together with the prompt."""
+def _split(group: Group, branches: list[_Branch], token_budget: int) -> list[list[_Branch]]:
+    """The branches in runs that fit the budget together with the group's prompt."""
     runs: list[list[_Branch]] = []
     room = 0
-    for trajectory, advantage in zip(group.trajectories, advantages, strict=True):
-        branch = _Branch(trajectory, advantage)
-        if advantage == 0 or not any(trajectory.loss_mask):
-            continue
+    for branch in branches:
         if not runs or branch.input_length > room:
             runs.append([])
             room = token_budget - len(group.prompt_ids)
@@ -105,7 +119,8 @@ def _append(pack: Pack, prompt_ids: list[int], branches: list[_Branch]) -> None:
     prompt_length = len(prompt_ids)
     pack.input_ids += prompt_ids
     pack.position_ids += range(prompt_length)
-    for branch in branches:
+    first = sum(len(segment.branch_lengths) for segment in pack.segments)
+    for number, branch in enumerate(branches, first):
         branch_start = len(pack.input_ids)
         length = branch.input_length
         trajectory = branch.trajectory
@@ -117,4 +132,6 @@ def _append(pack: Pack, prompt_ids: list[int], branches: list[_Branch]) -> None:
                 pack.targets.append(trajectory.token_ids[index])
                 pack.sampler_logprobs.append(trajectory.logprobs[index])
                 pack.advantages.append(branch.advantage)
+                pack.weights.append(branch.weight)
+                pack.trajectories.append(number)
     pack.segments.append(Segment(prompt_length, tuple(branch.input_length for branch in branches)))

@@ -16,6 +16,7 @@ from engine.store import CONFIG_FILE, OPTIMIZER_FILE, commit_version
 from engine.training.errors import TrainingError
 from engine.training.lora import Adapter, export_adapter, load_adapter
 from engine.training.model import BaseModel
+from engine.training.schedule import learning_rate
 from engine.types import Commit
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -29,7 +30,10 @@ class Session:
         self.adapter = Adapter(model.layers, spec.lora, model.device)
         self.adapter.initialise(spec.seed)
         self.optimizer = torch.optim.AdamW(
-            [self.adapter.flat], lr=spec.training.learning_rate, weight_decay=spec.training.weight_decay
+            [self.adapter.flat],
+            lr=spec.training.learning_rate,
+            betas=(spec.training.adam_beta1, spec.training.adam_beta2),
+            weight_decay=spec.training.weight_decay,
         )
 
     def start_from(self, folder: Path) -> None:
@@ -74,17 +78,12 @@ class Session:
             write_files=self._write_files,
         )
 
-    def learning_rate(self, step: int) -> float:
-        """Of a step counted from 1: rises linearly from 0 at step 0 to its full value at step ``warmup_steps``."""
-        settings = self.spec.training
-        return settings.learning_rate * min(1.0, step / max(1, settings.warmup_steps))
-
     def clear_gradient(self) -> None:
         self._gradient.zero_()
 
-    def gradient_norm(self, tokens: int) -> float:
-        """Turn the accumulated sum over tokens into the mean over ``tokens``; returns its Euclidean norm."""
-        self._gradient.div_(max(1, tokens))
+    def gradient_norm(self, divisor: int) -> float:
+        """Turn the accumulated sum over tokens into their mean; returns its Euclidean norm."""
+        self._gradient.div_(divisor)
         return float(self._gradient.norm())
 
     def apply_update(self, step: int, norm: float) -> None:
@@ -92,7 +91,7 @@ class Session:
         maximum = self.spec.training.max_grad_norm
         if norm > maximum:
             self._gradient.mul_(maximum / norm)
-        self.optimizer.param_groups[0]["lr"] = self.learning_rate(step)
+        self.optimizer.param_groups[0]["lr"] = learning_rate(self.spec.training, step)
         self.optimizer.step()
 
     @property

@@ -11,7 +11,6 @@ The class is plain and synchronous: one call at a time. Importing this module do
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections import OrderedDict
@@ -22,11 +21,9 @@ from engine.spec import JobSpec
 from engine.store import StoreError, last_commit, read_manifest
 from engine.training.batches import check_batch
 from engine.training.errors import TrainingError
-from engine.training.packing import build_packs, count_model_tokens
 from engine.types import Commit, StepResult, TrainBatch
 
 if TYPE_CHECKING:
-    from engine.training.objective import PackResult
     from engine.training.session import Session
 
 __all__ = ["Trainer", "TrainingError"]
@@ -48,7 +45,8 @@ class Trainer:
         """Load the base from ``model_dir`` in ``dtype`` (``bfloat16``, ``float16``, ``float32``) onto ``device``.
 
         ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in one forward pass; bounds memory, changes
-        no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. ``max_resident_jobs``: jobs whose adapter and
+        no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. One episode longer than that is a pass of its
+        own, with gradient checkpointing. ``max_resident_jobs``: jobs whose adapter and
         optimizer stay in memory; others are reloaded from their last commit when their turn comes.
         """
         # Read when torch is first imported. Threads that spin at barriers cost a factor of ten where a sampler or
@@ -59,7 +57,7 @@ class Trainer:
         from engine.training.model import BaseModel
 
         torch.set_num_threads(threads)
-        self._model = BaseModel(model_dir, dtype=dtype, device=device)
+        self._model = BaseModel(model_dir, dtype=dtype, device=device, checkpoint_above=token_budget)
         self._token_budget = token_budget
         self._max_resident_jobs = max_resident_jobs
         self._open: dict[str, tuple[JobSpec, str, str]] = {}
@@ -77,7 +75,7 @@ class Trainer:
         return commit
 
     def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
-        """One AdamW update of the job on the batch, committed as version ``batch.step``.
+        """The job's AdamW updates on the batch, ``epochs * minibatches`` of them, committed as version ``batch.step``.
 
         A step that is the last commit already is not repeated: its result is returned again. Raises ``TrainingError``,
         with nothing applied and nothing committed, for a step out of order, a malformed batch, and a loss or gradient
@@ -150,55 +148,17 @@ class Trainer:
         activate(self._model.layers, session.adapter if session else None)
 
     def _update(self, session: Session, batch: TrainBatch) -> dict[str, float]:
-        """Gradient of the batch and one optimizer update in memory; returns the step's metrics."""
-        from engine.training.objective import backward_pack
+        """Train the session on the batch, in memory; returns the step's metrics."""
+        from engine.training.update import update_session
 
         started = time.perf_counter()
-        spec = session.spec
-        self._activate(session)
-        session.clear_gradient()
-        results = [
-            result
-            for pack in build_packs(batch, self._token_budget)
-            for result in backward_pack(self._model, pack, spec.training, spec.sampling.temperature)
-        ]
-        model_tokens = count_model_tokens(batch)
-        norm = session.gradient_norm(model_tokens)
-        metrics = {**batch.metrics, **_summarise(results, model_tokens)}
-        if not math.isfinite(metrics["loss"]) or not math.isfinite(norm):
-            raise TrainingError(
-                f"step {batch.step} gave a loss of {metrics['loss']} and a gradient norm of {norm}: nothing was applied"
-            )
-        session.apply_update(batch.step, norm)
-        metrics["grad_norm"] = norm
-        metrics["learning_rate"] = session.learning_rate(batch.step)
-        metrics["train_seconds"] = time.perf_counter() - started
-        return metrics
+        metrics = update_session(self._model, session, batch, self._token_budget)
+        seconds = time.perf_counter() - started
+        speed = {"train_tokens_per_second": metrics["tokens_trained"] / seconds} if metrics["tokens_trained"] else {}
+        return {**batch.metrics, **metrics, **speed, "train_seconds": seconds}
 
     def _result(self, session: Session, commit: Commit, metrics: dict[str, float], batch: TrainBatch) -> StepResult:
         self._activate(session)
         return StepResult(
             commit=commit, metrics=dict(metrics), probe_logprobs=self._model.sequence_logprobs(batch.probe_ids)
         )
-
-
-def _summarise(results: list[PackResult], model_tokens: int) -> dict[str, float]:
-    """Means over the trained tokens of a batch. Without any (every advantage 0) only loss and count are known."""
-    import torch
-
-    if not results:
-        return {"loss": 0.0, "tokens_trained": 0.0}
-    ratio = torch.cat([result.loss.ratio for result in results])
-    importance = torch.cat([result.loss.importance for result in results])
-    return {
-        "loss": float(torch.cat([result.loss.loss for result in results]).sum()) / model_tokens,
-        "entropy": float(torch.cat([result.entropy for result in results]).mean()),
-        "ratio_mean": float(ratio.mean()),
-        "clip_fraction": float(torch.cat([result.loss.clipped for result in results]).mean()),
-        "importance_mean": float(importance.mean()),
-        "importance_max": float(importance.max()),
-        "logprob_gap": float(
-            torch.cat([(result.logprobs - result.sampler_logprobs).abs() for result in results]).mean()
-        ),
-        "tokens_trained": float(ratio.numel()),
-    }

@@ -27,7 +27,7 @@ def train(model_dir: str, job_dir: str, ready: object = None) -> None:
 def test_killed_again_and_again_it_ends_with_the_same_weights(tiny_model: Path, tmp_path: Path):
     # Children of a server that has imported torch, but computed nothing, start fast and are safe to fork.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["engine.training.session", "engine.training.objective", __name__])
+    context.set_forkserver_preload(["engine.training.session", "engine.training.update", __name__])
     rng = random.Random(0)
     kills, seen = 0, [0]
     while seen[-1] < STEPS:

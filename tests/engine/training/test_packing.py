@@ -116,8 +116,8 @@ def run_packs(base: BaseModel, adapter: Adapter, batch: TrainBatch, budget: int,
     ]
     tokens = count_model_tokens(batch)
     gradient = {name: view.clone() / tokens for name, view in adapter.views(adapter.flat.grad).items()}
-    loss = torch.cat([result.loss.loss for result in results]).sum() / tokens
-    return gradient, torch.cat([result.logprobs for result in results]), loss
+    loss = torch.cat([result.total for result in results]).sum() / tokens
+    return gradient, torch.cat([result.tokens.logprobs.detach() for result in results]), loss
 
 
 LORAS = [

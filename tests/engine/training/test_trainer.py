@@ -96,8 +96,9 @@ def test_the_result_of_a_step(trainer, tiny_model, tmp_path):
     assert (result.commit.version, result.commit.step, result.commit.cursor) == (1, 1, batch.cursor)
     assert result.commit == last_commit(str(tmp_path))
     assert set(result.metrics) == {
-        "loss", "entropy", "ratio_mean", "clip_fraction", "importance_mean", "importance_max", "logprob_gap",
-        "grad_norm", "learning_rate", "tokens_trained", "train_seconds",
+        "loss", "entropy", "ratio_mean", "ratio_max", "clip_fraction", "clip_low_fraction", "clip_high_fraction",
+        "importance_mean", "importance_max", "importance_bounded_fraction", "logprob_gap", "grad_norm", "learning_rate",
+        "updates", "staleness_mean", "staleness_max", "tokens_trained", "train_tokens_per_second", "train_seconds",
     }  # fmt: skip
     assert all(math.isfinite(value) for value in result.metrics.values())
     assert result.metrics["ratio_mean"] == 1.0
@@ -282,6 +283,10 @@ def test_a_batch_without_signal_commits_with_a_finite_loss(trainer, tmp_path):
     trainer.open_job(make_spec(A), str(tmp_path))
     batch = make_batch(1)
     result = trainer.train_step(A, replace(batch, advantages=[[0.0] * len(row) for row in batch.advantages]))
+    assert set(result.metrics) == {
+        "loss", "grad_norm", "learning_rate", "updates", "staleness_mean", "staleness_max", "tokens_trained",
+        "train_seconds",
+    }  # fmt: skip
     assert result.metrics["loss"] == 0
     assert result.metrics["tokens_trained"] == 0
     assert result.commit.version == 1
