@@ -90,6 +90,8 @@ class Evaluated(Contract):
     rows: int = Field(ge=0)
     accuracy: float
     reward_mean: float
+    best: bool = False
+    """No adapter version evaluated before was better: it is the job's best until another evaluation says so."""
 
 
 class AdapterPublished(Contract):
@@ -124,6 +126,8 @@ class Notice(Contract):
     code: str
     message: str
     hint: str = ""
+    over: bool = False
+    """What was said before with this code no longer holds."""
 
 
 class Span(Contract):
