@@ -20,8 +20,10 @@ ENOUGH_GROUPS = 48
 """The same for shares over groups."""
 AT_LEAST = 3
 """Batches; one odd batch is no trend."""
-SETTLED = 10
-"""Batches without a new best smoothed reward."""
+GAIN = 0.05
+"""Smoothed reward must rise by more to count as better: else luck alone would keep moving the mark."""
+SETTLED = 8
+"""Batches without such a gain, in small jobs more, after which the reward counts as no longer rising."""
 START = 3
 """So many first values make up the value a run started from."""
 ERROR_LENGTH = 200
@@ -56,18 +58,13 @@ class Observation(BaseModel):
 
 
 class Best(BaseModel):
-    """How the run was when its smoothed training reward was highest."""
+    """How the run was when its smoothed training reward was highest (by ``GAIN``)."""
 
     reward: float
     tokens: float | None = None
     kl: float | None = None
     age: int = 0
     """Batches since."""
-
-    @property
-    def settled(self) -> bool:
-        """The reward has stopped rising, as far as one can tell: only then may change be for nothing."""
-        return self.age >= SETTLED
 
 
 class Evaluation(BaseModel):
@@ -125,11 +122,11 @@ class History(BaseModel):
         self.last_error = errors[-1][:ERROR_LENGTH] if errors else self.last_error
         for evaluation in self.evaluations:
             evaluation.training = self.training if evaluation.training is None else evaluation.training
-        reward = self.smoothed("reward")
-        enough = len(self.observations) >= AT_LEAST
         if self.best is not None:
             self.best.age += 1
-        if reward is not None and enough and (self.best is None or reward >= self.best.reward):
+        reward = self.smoothed("reward")
+        full = len(self.observations) >= self.window
+        if reward is not None and full and (self.best is None or reward > self.best.reward + GAIN):
             self.best = Best(reward=reward, tokens=self.smoothed("tokens"), kl=self.smoothed("kl"))
 
     def add_evaluation(self, step: int, accuracy: float, reward_mean: float) -> None:
@@ -158,26 +155,39 @@ class History(BaseModel):
         return statistics.fmean(values) if len(values) == START else None
 
     def pooled(self, signal: str, per: str, enough: int, at_least: int = AT_LEAST) -> Pooled | None:
-        """Sum of a count over the newest batches, as many as hold ``enough`` episodes or groups (``per``)."""
+        """Sum of a count over the newest batches, as many as hold ``enough`` episodes or groups (``per``).
+
+        None where it is known of fewer than ``at_least`` batches.
+        """
         count, total, batches = 0.0, 0, 0
         for observation in reversed(self.observations):
             if (value := getattr(observation, signal)) is None:
                 continue
             count, total, batches = count + value, total + getattr(observation, per), batches + 1
-            if batches >= at_least and total >= enough:
+            if batches >= AT_LEAST and total >= enough:
                 break
         return Pooled(count, total, batches) if batches >= at_least and total else None
 
-    def smoothed(self, signal: str, groups: int = ENOUGH_GROUPS) -> float | None:
-        """Mean over the newest batches that hold so many groups: prompts differ more than the answers to one."""
-        batches = max(AT_LEAST, math.ceil(groups / self.observations[-1].groups)) if self.observations else 0
-        values = self.recent(signal, batches)
+    @property
+    def window(self) -> int:
+        """Batches that are averaged: they hold ``ENOUGH_GROUPS``, since prompts differ more than answers to one."""
+        return min(OBSERVATIONS, max(AT_LEAST, math.ceil(ENOUGH_GROUPS / self.observations[-1].groups)))
+
+    def smoothed(self, signal: str) -> float | None:
+        """Mean over the window, of the batches in which the signal is known."""
+        values = [value for o in self.observations[-self.window :] if (value := getattr(o, signal)) is not None]
         return statistics.fmean(values) if values else None
+
+    @property
+    def settled(self) -> Best | None:
+        """How the run was at its best, once the reward is no longer rising: only then may change be for nothing."""
+        return self.best if self.best and self.best.age >= max(SETTLED, self.window) else None
 
     @property
     def training(self) -> float | None:
         """Mean training reward of all batches remembered: compared with evaluations, which are some batches apart."""
-        return self.smoothed("reward", groups=OBSERVATIONS * self.observations[-1].groups) if self.observations else None
+        rewards = self.recent("reward", OBSERVATIONS)
+        return statistics.fmean(rewards) if rewards else None
 
     def newest_pair(self, measure: str) -> Peak | None:
         """Mean of the last two evaluations: one alone is too noisy to judge by."""

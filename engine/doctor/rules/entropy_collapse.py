@@ -22,10 +22,8 @@ ENDS = 0.5
 
 def read(history: History, spec: JobSpec) -> Reading | None:
     entropy, start = history.median("entropy", 5, at_least=5), history.start("entropy")
-    reward, best = history.smoothed("reward"), history.best
-    if entropy is None or start is None or reward is None or best is None:
-        return None
-    if reward >= SOLVED_REWARD or not best.settled:
+    reward, best = history.smoothed("reward"), history.settled
+    if entropy is None or start is None or best is None or reward is None or reward >= SOLVED_REWARD:
         return None
     return Reading(
         value=min(COLLAPSED, start / FALL) / max(entropy, 1e-9),

@@ -6,7 +6,7 @@ from engine.doctor.history import History
 from engine.doctor.rule import Reading, Rule
 from engine.spec import JobSpec
 
-FLOOR = 0.2
+FLOOR = 0.3
 """Nats per token that any run may move: common at the end of healthy ones."""
 BROKEN = 2.0
 """Unit of the absolute scale: at ``LEVELS[0]`` of it (10 nats per token) text is broken whatever the reward says."""
@@ -22,7 +22,7 @@ def read(history: History, spec: JobSpec) -> Reading | None:
         return None
     usual = max(best.kl or 0.0, FLOOR)
     return Reading(
-        value=max(kl / usual if best.settled else 0.0, kl / BROKEN),
+        value=max(kl / usual if history.settled else 0.0, kl / BROKEN),
         message=f"The policy is {kl:.3g} nats per token away from the base (KL divergence); when its training reward "
         f"was best ({best.reward:.2f}) it was {best.kl or 0:.3g}.",
         hint=f"Lower training.learning_rate (now {spec.training.learning_rate:g}), raise the KL penalty, and start "

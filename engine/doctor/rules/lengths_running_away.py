@@ -7,16 +7,16 @@ from engine.doctor.rule import Reading, Rule
 from engine.spec import JobSpec
 
 FLOOR = 24.0
-"""Tokens: below, twice the length is a few words more."""
-LEVELS = (2.0, 4.0, 8.0)
+"""Tokens: below, several times the length is a few words more."""
+LEVELS = (2.5, 5.0, 10.0)
 """Times the length (or ``FLOOR``) at which the training reward was best. Reasoning that grows and pays is healthy, and
-moves that mark along; doubling for nothing is padding, repetition, or a reward that likes length."""
-ENDS = 1.5
+moves that mark along; more for nothing is padding, repetition, or a reward that likes length."""
+ENDS = 1.75
 
 
 def read(history: History, spec: JobSpec) -> Reading | None:
-    tokens, best = history.smoothed("tokens"), history.best
-    if tokens is None or best is None or best.tokens is None or not best.settled:
+    tokens, best = history.smoothed("tokens"), history.settled
+    if tokens is None or best is None or best.tokens is None:
         return None
     return Reading(
         value=tokens / max(best.tokens, FLOOR),

@@ -8,8 +8,10 @@ from engine.doctor.history import History
 from engine.doctor.rule import Reading, Rule
 from engine.spec import JobSpec
 
-STANDARD_ERRORS = 5.0
+STANDARD_ERRORS = 3.5
 """By so many the mean of the last two evaluations must be below the best such mean, which was lucky in part."""
+FEWEST_ROWS = 16
+"""With fewer held-out rows an evaluation is a toss of a few coins."""
 SMALLEST_FALL = 0.05
 """Below, nobody would act on it."""
 RISE = 0.05
@@ -29,10 +31,12 @@ def _read(history: History, spec: JobSpec, measure: str) -> Reading | None:
     now, peak = history.newest_pair(measure), history.peaks.get(measure)
     if now is None or peak is None:
         return None
-    rows = min(spec.evaluation.max_rows, spec.dataset.held_out_rows) or spec.evaluation.max_rows
+    rows = min(spec.evaluation.max_rows, spec.dataset.held_out_rows)
+    if rows < FEWEST_ROWS:
+        return None
     middle = min(max((now.value + peak.value) / 2, 0.0), 1.0)
-    # a score in [0, 1] varies at most as a coin does; two evaluations make up each mean
-    standard_error = math.sqrt(middle * (1 - middle) / (2 * rows))
+    # a score in [0, 1] varies at most as a coin does; this is the difference of two means of two evaluations each
+    standard_error = math.sqrt(middle * (1 - middle) / rows)
     fall = (peak.value - now.value) / max(SMALLEST_FALL, STANDARD_ERRORS * standard_error)
     rise = now.training - peak.training
     return Reading(

@@ -109,8 +109,8 @@ class Run:
             known |= {
                 "tokens_trained": 1.0,
                 "entropy": noisy(self.entropy(t)),
-                "kl": noisy(self.kl(t)) * (5 if rng.random() < 0.02 else 1),  # k3 has heavy tails
-                "ratio_mean": 1 + (self.ratio(t) - 1) + rng.gauss(0, 0.02),
+                "kl": noisy(self.kl(t)) * (4 if rng.random() < 0.02 else 1),  # k3 has heavy tails
+                "ratio_mean": self.ratio(t) + rng.gauss(0, 0.02),
                 "clip_fraction": min(noisy(self.clipped(t)), 1.0),
                 "logprob_gap": noisy(self.gap(t)),
                 "train_seconds": noisy(8),
