@@ -47,8 +47,8 @@ class StepCommitted(Contract):
     """Finite numbers; one that is not defined for a step is absent.
 
     Of the batch: reward_mean, reward_std, reward_<part>, accuracy, zero_variance_groups, completion_tokens_mean,
-    truncated_fraction, reward_errors, tokens_sampled, staleness (versions between the one that drew the
-    batch and the one trained), accelerator_seconds (of trainer and rollout).
+    truncated_fraction, reward_errors, tokens_sampled, staleness_mean and staleness_max (versions
+    between an episode's policy and the one trained), accelerator_seconds (of trainer and rollout).
 
     Of the training, means over the step's ``updates`` optimizer updates: loss, grad_norm (before clipping),
     learning_rate; over the trained tokens: entropy (nats), kl (to the base, with a KL term), ratio_mean, ratio_max
@@ -101,6 +101,8 @@ class Evaluated(Contract):
     rows: int = Field(ge=0)
     accuracy: float
     reward_mean: float
+    best: bool = False
+    """No adapter version evaluated before was better: it is the job's best until another evaluation says so."""
 
 
 class AdapterPublished(Contract):
@@ -145,6 +147,8 @@ class Notice(Contract):
     code: str
     message: str
     hint: str = ""
+    over: bool = False
+    """What was said before with this code no longer holds."""
 
 
 class Span(Contract):

@@ -271,7 +271,6 @@ class JobRun:
             metrics={
                 **batch_metrics(drawn.groups, advantages),
                 **{f"{span.stage}_seconds": span.end - span.start for span in drawn.spans},
-                "staleness": float(commit.version - drawn.version),
             },
         )
         queued = time.time()

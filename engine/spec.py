@@ -397,6 +397,18 @@ class EvaluationSettings(Contract):
     """Evaluate after every n-th step too; 0 means only at the start and the end."""
     max_rows: int = Field(default=64, ge=1, le=100_000)
     """At most so many held-out rows, the first ones of the file."""
+    patience: int = Field(default=0, ge=0, le=10_000)
+    """Early stopping: end the job after so many evaluations in a row without improvement; 0 means never."""
+    min_delta: float = Field(default=0.0, ge=0, le=1)
+    """What counts as improvement: accuracy up by at least this or, where accuracy did not fall, the mean reward."""
+
+    @model_validator(mode="after")
+    def _has_something_to_wait_for(self) -> EvaluationSettings:
+        if self.patience and not self.every_steps:
+            raise ValueError(
+                "patience needs evaluations during training: set every_steps, or patience to 0 for no early stopping"
+            )
+        return self
 
 
 class Limits(Contract):
@@ -460,6 +472,10 @@ class JobSpec(Contract):
             raise ValueError(
                 f"training.overlong_buffer {self.training.overlong_buffer} is longer than a completion may be "
                 f"(sampling.max_tokens {self.sampling.max_tokens})"
+            )
+        if self.evaluation.patience and not self.dataset.held_out_rows:
+            raise ValueError(
+                "evaluation.patience needs held-out rows and this dataset has none: keep some back, or set it to 0"
             )
         return self
 

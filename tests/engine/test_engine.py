@@ -234,7 +234,7 @@ def test_a_limit_stops_the_job_with_its_reason_and_keeps_the_adapter(engine: Eng
 def test_staleness_is_bounded_and_each_episode_names_its_version(engine: Engine):
     job = engine.submit(6, training__max_staleness=2)
     engine.wait(job)
-    staleness = {event["step"]: event["metrics"]["staleness"] for event in engine.of(job, "step")}
+    staleness = {event["step"]: event["metrics"]["staleness_mean"] for event in engine.of(job, "step")}
     assert list(staleness) == [1, 2, 3, 4, 5, 6]
     assert all(0 <= value <= 2 for value in staleness.values())
     assert max(staleness.values()) > 0
@@ -248,7 +248,7 @@ def test_staleness_is_bounded_and_each_episode_names_its_version(engine: Engine)
 def test_without_staleness_every_batch_is_on_policy(engine: Engine):
     job = engine.submit(3)
     engine.wait(job)
-    assert [event["metrics"]["staleness"] for event in engine.of(job, "step")] == [0, 0, 0]
+    assert [event["metrics"]["staleness_mean"] for event in engine.of(job, "step")] == [0, 0, 0]
 
 
 def test_a_job_starts_from_an_earlier_adapter(engine: Engine):
