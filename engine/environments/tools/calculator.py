@@ -17,8 +17,17 @@ from engine.environments.tools.protocol import ToolError
 MAX_CHARACTERS = 500
 MAX_BITS = 4096
 """Of a whole number."""
+MAX_ROUNDING_DIGITS = 300
 
 Number = int | float
+
+
+def _round(value: Number, digits: Number = 0) -> Number:
+    """Python's own computes 10 ** -digits for a negative number of digits, however large."""
+    if not isinstance(digits, int) or abs(digits) > MAX_ROUNDING_DIGITS:
+        raise ToolError(f"round to a whole number of digits up to {MAX_ROUNDING_DIGITS}")
+    return round(value, digits) if digits else round(value)
+
 
 OPERATORS: dict[type, Callable[[Any, Any], Number]] = {
     ast.Add: operator.add,
@@ -40,7 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "log2": math.log2,
     "max": max,
     "min": min,
-    "round": round,
+    "round": _round,
     "sin": math.sin,
     "sqrt": math.sqrt,
     "tan": math.tan,
