@@ -47,6 +47,9 @@ class EngineConfig(BaseSettings):
 
     grader_workers: int = Field(default=2, ge=2)
     """Processes that grade, beside the engine. At least 2, so that one that hangs does not stop the others."""
+    remote_environments_allow_private: bool = False
+    """Environments on tenants' servers may have private, loopback and link-local addresses. Leave it off where tenants
+    are not trusted with what this machine can reach."""
     probe_tolerance: float = Field(default=0.35, gt=0)
     """Largest mean absolute difference of the probe's log-probabilities, trainer's to rollout's, after a publish."""
 
@@ -59,6 +62,11 @@ class EngineConfig(BaseSettings):
     def models(self) -> Path:
         """Folder of prepared base models."""
         return self.var.resolve() / "models"
+
+    @property
+    def tenant_files(self) -> Path:
+        """Folder of what tenants uploaded for their environments; see ``engine.environments.files``."""
+        return self.var.resolve() / "tenants"
 
     def job_dir(self, job_id: str) -> Path:
         """Folder of a job's adapter versions."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.chat import ChatRenderer, check_lengths
 from engine.data import NumberedRow, load_dataset
+from engine.environments.factory import generate_rows, prompt_instructions, turn_roles
 from engine.spec import JobSpec
 
 
@@ -24,17 +25,19 @@ def load_prompts(spec: JobSpec, model_dir: str) -> Prompts:
     """Read, check and render a job's dataset; takes seconds, so call it in a thread.
 
     Raises:
-        DatasetError: the file is not what the spec says, or a prompt does not fit the context.
+        DatasetError: the file is not what the spec says, a prompt does not fit the context, or the environment cannot
+            be played with this base model.
     """
-    dataset = load_dataset(spec.dataset)
+    dataset = load_dataset(spec.dataset) if spec.dataset else generate_rows(spec.environment)
     renderer = ChatRenderer(model_dir)
-    system_prompt = spec.environment.system_prompt
+    renderer.check_turns(turn_roles(spec.environment))
+    system_prompt, instructions = spec.environment.system_prompt, prompt_instructions(spec.environment)
     held_out = dataset.held_out[: spec.evaluation.max_rows]
     prompts = Prompts(
         dataset.train,
-        renderer.render(dataset.train, system_prompt),
+        renderer.render(dataset.train, system_prompt, instructions),
         held_out,
-        renderer.render(held_out, system_prompt),
+        renderer.render(held_out, system_prompt, instructions),
     )
     rows = zip(prompts.train + prompts.held_out, prompts.train_ids + prompts.held_out_ids, strict=True)
     lengths = [(line, len(ids)) for (line, _), ids in rows]

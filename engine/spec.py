@@ -177,6 +177,39 @@ class Brevity(Contract):
         return self
 
 
+class ReasoningGymScore(Contract):
+    """The scorer of a reasoning-gym dataset: partial credit where that dataset gives it.
+
+    What stands in the completion's last ``<answer>`` tag is scored, and the whole completion where there is none. The
+    row is a reasoning-gym entry: its last message the question, its answer and metadata the entry's.
+    """
+
+    type: Literal["reasoning_gym"] = "reasoning_gym"
+    dataset: str = Field(pattern=r"^[a-z0-9_]{1,64}$")
+    """Name of a reasoning-gym dataset, e.g. ``countdown``."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Its settings, as the rows were made with."""
+
+
+class EnvironmentReward(Contract):
+    """What the environment itself says of the episode: one of its reward parts, ``low``..``high`` mapped to 0..1.
+
+    Values beyond are clipped. An episode that a limit ended before the environment gave the part scores 0.
+    """
+
+    type: Literal["environment"] = "environment"
+    part: str = Field(default="reward", pattern=r"^[a-z][a-z0-9_]{0,39}$")
+    """Name of the part. Environments with one reward call it ``reward``."""
+    low: float = 0.0
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> EnvironmentReward:
+        if self.high <= self.low:
+            raise ValueError("high must be greater than low")
+        return self
+
+
 class MixPart(Contract):
     """One named, weighted part of a mix."""
 
@@ -200,9 +233,12 @@ class Mix(Contract):
         return parts
 
 
-SimpleGrader = Annotated[ExactMatch | Numeric | Maths | Regex | JsonSchema | Brevity, Field(discriminator="type")]
+SimpleGrader = Annotated[
+    ExactMatch | Numeric | Maths | Regex | JsonSchema | Brevity | ReasoningGymScore | EnvironmentReward,
+    Field(discriminator="type"),
+]
 Grader = Annotated[
-    ExactMatch | Numeric | Maths | Regex | JsonSchema | Brevity | Mix,
+    ExactMatch | Numeric | Maths | Regex | JsonSchema | Brevity | ReasoningGymScore | EnvironmentReward | Mix,
     Field(discriminator="type"),
 ]
 MixPart.model_rebuild()
@@ -217,7 +253,7 @@ class RewardSpec(Contract):
     """Wall-clock limit of one grading. Past it the grading process is killed and the episode scores 0, as an error."""
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
+# --- environments ----------------------------------------------------------------------------------------------------
 
 
 class SingleTurn(Contract):
@@ -226,6 +262,109 @@ class SingleTurn(Contract):
     type: Literal["single_turn"] = "single_turn"
     system_prompt: str = Field(default="", max_length=8000)
     """Put before the row's messages where they have no system message of their own."""
+
+
+class MultiTurn(Contract):
+    """What every environment of several turns has. ``sampling.max_tokens`` limits each turn.
+
+    Graders see the model's last reply. An episode that a limit ends is scored as far as it got, and marked truncated.
+    """
+
+    system_prompt: str = Field(default="", max_length=8000)
+    """Put before the row's messages where they have no system message of their own."""
+    max_turns: int = Field(default=8, ge=1, le=256)
+    """Replies of the model in one episode."""
+    max_episode_tokens: int = Field(default=0, ge=0, le=1_048_576)
+    """Tokens after the prompt, the environment's included; 0 means as many as the context leaves."""
+    step_timeout_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Wall-clock limit of one answer of the environment. Past it the episode scores 0, as an error."""
+    max_observation_characters: int = Field(default=20_000, ge=100, le=1_000_000)
+    """Longest answer of the environment. One that is longer ends the episode, which scores 0, as an error."""
+
+
+class Tools(MultiTurn):
+    """The model may call tools; the first reply without a call ends the episode.
+
+    A call is ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Hermes, Qwen) or a fenced block of such
+    JSON. The system message describes the tools. Reward parts: ``tool_calls``, ``malformed_calls``.
+    """
+
+    type: Literal["tools"] = "tools"
+    tools: list[Literal["calculator", "search"]] = Field(default=["calculator"], min_length=1)
+    documents_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """What ``search`` finds, besides the ``documents`` in a row's metadata (a list of texts, or of objects with
+    ``text`` and optionally ``title``): an uploaded file of such objects, one JSON object a line, named by its
+    sha256."""
+    search_results: int = Field(default=3, ge=1, le=20)
+    """Documents one search returns."""
+
+    @field_validator("tools")
+    @classmethod
+    def _once(cls, tools: list[str]) -> list[str]:
+        if len(set(tools)) != len(tools):
+            raise ValueError("a tool is named twice")
+        return tools
+
+
+class ReasoningGym(Contract):
+    """Tasks of a reasoning-gym dataset, answered in one turn and scored by its own scorer.
+
+    Without a dataset of its own the job draws generated tasks: ``train_rows`` and ``held_out_rows`` of them. With one,
+    its rows are reasoning-gym entries (question, answer, metadata). The grader ``environment`` is the dataset's scorer.
+    """
+
+    type: Literal["reasoning_gym"] = "reasoning_gym"
+    system_prompt: str = Field(default="", max_length=8000)
+    """Put before the row's messages where they have no system message of their own."""
+    dataset: str = Field(pattern=r"^[a-z0-9_]{1,64}$")
+    """Name of the reasoning-gym dataset, e.g. ``countdown``."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Its settings, e.g. ``{"min_numbers": 3}``; ``size`` and ``seed`` are not among them."""
+    train_rows: int = Field(default=1000, ge=1, le=100_000)
+    held_out_rows: int = Field(default=64, ge=0, le=10_000)
+    tasks_seed: int = Field(default=0, ge=0, lt=2**31)
+    """Which tasks are generated."""
+
+    @field_validator("config")
+    @classmethod
+    def _free(cls, config: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted({"size", "seed"} & config.keys()):
+            raise ValueError(f"{taken[0]} cannot be set here; use train_rows, held_out_rows and tasks_seed")
+        return config
+
+
+class HttpEnvironment(MultiTurn):
+    """What environments behind an address have in common."""
+
+    url: str = Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$", max_length=500)
+    """Base address, without user, query or fragment. Private, loopback and link-local addresses need the operator's
+    leave."""
+    token_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")
+    """Name of a stored token of the tenant, sent as ``Authorization: Bearer``; never the token itself."""
+
+
+class Remote(HttpEnvironment):
+    """A server of the tenant that plays the environment, by the protocol of ``engine.environments.remote``."""
+
+    type: Literal["remote"] = "remote"
+
+
+class OpenEnv(HttpEnvironment):
+    """A server of the OpenEnv standard. Its rewards are summed up as the reward part ``reward``."""
+
+    type: Literal["openenv"] = "openenv"
+    action_field: str = Field(default="message", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
+    """Field of the action that the model's reply is put in."""
+    action: dict[str, Any] = Field(default_factory=dict)
+    """The action's other fields, the same at every step."""
+    observation_field: str = Field(default="", max_length=64)
+    """Field of the observation shown to the model; empty shows all of it, as JSON."""
+
+
+Environment = Annotated[SingleTurn | Tools | ReasoningGym | Remote | OpenEnv, Field(discriminator="type")]
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
 
 
 class SamplingSettings(Contract):
@@ -441,9 +580,11 @@ class JobSpec(Contract):
     tenant_id: str = Field(min_length=1, max_length=64)
     name: str = Field(default="", max_length=200)
     base_model: BaseModelSpec
-    dataset: DatasetRef
+    dataset: DatasetRef | None = None
+    """None only where the environment makes its own rows (``reasoning_gym``)."""
     reward: RewardSpec
-    environment: SingleTurn = SingleTurn()
+    environment: Environment = SingleTurn()
+    """Without a ``type``, a single turn."""
     sampling: SamplingSettings = SamplingSettings()
     training: TrainingSettings = TrainingSettings()
     lora: LoraSettings = LoraSettings()
@@ -455,6 +596,23 @@ class JobSpec(Contract):
     """The tenant's share of rollout and trainer relative to other tenants."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Determines adapter initialisation, data order and sampling."""
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _single_turn_by_default(cls, environment: Any) -> Any:
+        if isinstance(environment, dict) and "type" not in environment:
+            return {"type": "single_turn", **environment}
+        return environment
+
+    @model_validator(mode="after")
+    def _environment_serves(self) -> JobSpec:
+        if self.dataset is None and not isinstance(self.environment, ReasoningGym):
+            raise ValueError(f"a dataset is needed: environment {self.environment.type} makes no rows of its own")
+        grader = self.reward.grader
+        graders = [part.grader for part in grader.parts] if isinstance(grader, Mix) else [grader]
+        if isinstance(self.environment, SingleTurn) and any(isinstance(one, EnvironmentReward) for one in graders):
+            raise ValueError("the grader environment needs an environment that gives rewards; single_turn gives none")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> JobSpec:

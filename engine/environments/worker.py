@@ -1,28 +1,35 @@
 """The environment worker: runs groups of episodes, from prompt to graded trajectories.
 
-Invariants: a trajectory's token ids and log-probabilities are those of the completion, untouched, and a completion of
-any other policy than the one asked for is refused; a grading that fails scores 0 as an error and never fails its group;
-cancelling a group cancels the rollout it waits for and its gradings still queued.
+Invariants: a trajectory's token ids and log-probabilities are those of the completions, untouched, and a completion of
+any other policy than the one asked for is refused; a grading or an environment that fails scores 0 as an error and
+never fails its group; cancelling a group cancels the rollouts it waits for and its gradings still queued. An episode
+costs no thread, however long its environment takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.environments.single_turn import SingleTurnEnvironment
+from engine.actors import gather_or_cancel
+from engine.chat import ChatRenderer
+from engine.environments.factory import Environments
+from engine.environments.protocol import EpisodeError
+from engine.environments.reasoning_gym import with_own_scorer
+from engine.environments.timing import StageTimes
+from engine.environments.turns import Stepper, Transcript, next_turn, open_prompt, turn_seed
 from engine.events import Span
+from engine.rewards.graders import ENVIRONMENT_PARTS
 from engine.rewards.runner import GraderPool
-from engine.spec import DatasetRow, JobSpec
-from engine.types import AdapterRef, Completion, Group, Policy, RolloutRequest, Trajectory
+from engine.spec import DatasetRow, JobSpec, MultiTurn
+from engine.types import AdapterRef, Completion, Group, Policy, RolloutRequest, Score, Trajectory
 
 Rollout = Callable[[RolloutRequest], Awaitable[list[Completion]]]
 """Draws completions. A coroutine function, or anything whose result can be awaited, such as a Ray actor's method."""
-
-ENVIRONMENT = SingleTurnEnvironment()
 
 
 @dataclass(frozen=True)
@@ -31,15 +38,34 @@ class GroupResult:
 
     group: Group
     spans: list[Span]
-    """One of stage ``rollout`` (with the tokens sampled), then one of stage ``environment`` (episodes and grading)."""
+    """Those of stage ``rollout`` (with the tokens sampled), then those of stage ``environment`` (episodes and grading).
+    One each for a single turn; in several turns a stage's spans are the times in which any episode was in it."""
 
 
 class EnvironmentWorker:
     """Runs any number of groups of any jobs at once, all in one event loop; wrap it with ``ray.remote`` as it is."""
 
-    def __init__(self, model_dir: str | Path, grader_workers: int, rollout: Rollout) -> None:
+    def __init__(
+        self,
+        model_dir: str | Path,
+        grader_workers: int,
+        rollout: Rollout,
+        *,
+        tenant_files: Path | None = None,
+        allow_private: bool = False,
+    ) -> None:
+        """
+        Args:
+            model_dir: folder of the base model, for its tokenizer and chat template.
+            tenant_files: folder of what tenants uploaded for their environments; see ``engine.environments.files``.
+            allow_private: remote environments may have private, loopback and link-local addresses.
+        """
         self._rollout = rollout
         self._graders = GraderPool(grader_workers)
+        self._environments = Environments(tenant_files, allow_private)
+        self._model_dir = model_dir
+        self._renderer: asyncio.Future[ChatRenderer] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def run_group(
         self,
@@ -62,6 +88,7 @@ class EnvironmentWorker:
 
         Raises:
             ValueError: the rollout answered with something else than ``n`` completions of this policy.
+            DatasetError: what the environment needs is not there or cannot be used.
             Whatever the rollout raises.
         """
         request = RolloutRequest(
@@ -73,47 +100,169 @@ class EnvironmentWorker:
             seed=seed,
             job_id=spec.job_id,
         )
-        start = time.time()
-        completions = await self._rollout(request)
-        sampled = time.time()
-        _check(request, completions)
-        trajectories = await asyncio.gather(
-            *(self._finish(spec, policy, row, completion) for completion in completions)
-        )
-        end = time.time()
-        tokens = sum(len(completion.token_ids) for completion in completions)
-        return GroupResult(
-            Group(
-                row=row_index,
-                prompt_ids=prompt_ids,
-                prompt_text=row.messages[-1].content,
-                answer=row.answer,
-                trajectories=trajectories,
-            ),
-            [
-                Span(stage="rollout", worker="rollout", start=start, end=sampled, tokens=tokens),
-                Span(stage="environment", worker="environment", start=sampled, end=end),
-            ],
-        )
+        times = StageTimes()
+        if isinstance(spec.environment, MultiTurn):
+            group = await self._several_turns(spec, spec.environment, row_index, row, request, times)
+        else:
+            group = await self._single_turn(spec, row_index, row, request, times)
+        return GroupResult(group, times.spans())
 
     async def close(self) -> None:
-        """End the grading processes."""
+        """End the grading processes and the connections to environments."""
+        await asyncio.gather(*self._closing)
+        await self._environments.close()
         await self._graders.close()
 
+    async def _draw(self, request: RolloutRequest, times: StageTimes) -> list[Completion]:
+        start = time.time()
+        completions = await self._rollout(request)
+        times.add("rollout", start, time.time(), sum(len(completion.token_ids) for completion in completions))
+        _check(request, completions)
+        return completions
+
+    # --- a single turn ---
+
+    async def _single_turn(
+        self, spec: JobSpec, row_index: int, row: DatasetRow, request: RolloutRequest, times: StageTimes
+    ) -> Group:
+        completions = await self._draw(request, times)
+        sampled = time.time()
+        trajectories = await asyncio.gather(
+            *(self._finish(spec, request.policy, row, completion) for completion in completions)
+        )
+        times.add("environment", sampled, time.time())
+        return _group(row_index, row, request.prompt_ids, trajectories)
+
     async def _finish(self, spec: JobSpec, policy: Policy, row: DatasetRow, completion: Completion) -> Trajectory:
-        """Play an episode on from its first reply, and grade it."""
-        observation = await ENVIRONMENT.start(row).reply(completion.text)
-        assert observation.done, "only single-turn environments are in the contract"
-        score = await self._graders.score(spec.reward, completion.text, row, owner=spec.job_id)
+        reward = with_own_scorer(spec.reward, spec.environment)
+        score = await self._graders.score(reward, completion.text, row, owner=spec.job_id)
         return Trajectory(
             token_ids=completion.token_ids,
             loss_mask=[True] * len(completion.token_ids),
             logprobs=completion.logprobs,
-            adapter_version=policy.version if isinstance(policy, AdapterRef) else None,
+            adapter_version=_version(policy),
             text=completion.text,
             truncated=completion.finish_reason == "length",
             score=score,
         )
+
+    # --- several turns ---
+
+    async def _several_turns(
+        self,
+        spec: JobSpec,
+        settings: MultiTurn,
+        row_index: int,
+        row: DatasetRow,
+        request: RolloutRequest,
+        times: StageTimes,
+    ) -> Group:
+        environment = await self._environments.get(spec)
+        renderer = await self._get_renderer()
+        steppers = [Stepper(settings, times) for _ in range(request.n)]
+        try:
+            await asyncio.gather(*(stepper.open(environment, row, request.seed) for stepper in steppers))
+            context = spec.base_model.context_length
+            row, prompt_ids = open_prompt(steppers, row, request.prompt_ids, settings, renderer, context)
+            room = context - len(prompt_ids)
+            if settings.max_episode_tokens:
+                room = min(room, settings.max_episode_tokens)
+            request = dataclasses.replace(
+                request, prompt_ids=prompt_ids, max_tokens=min(spec.sampling.max_tokens, room)
+            )
+            completions = await self._draw(request, times)
+            trajectories = await gather_or_cancel(
+                self._play(spec, settings, row, request, index, completion, stepper, renderer, room, times)
+                for index, (completion, stepper) in enumerate(zip(completions, steppers, strict=True))
+            )
+        finally:
+            for stepper in steppers:  # beside the job's own work: a close that hangs delays nobody
+                task = asyncio.create_task(stepper.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        return _group(row_index, row, prompt_ids, trajectories)
+
+    async def _play(
+        self,
+        spec: JobSpec,
+        settings: MultiTurn,
+        row: DatasetRow,
+        first: RolloutRequest,
+        index: int,
+        completion: Completion,
+        stepper: Stepper,
+        renderer: ChatRenderer,
+        room: int,
+        times: StageTimes,
+    ) -> Trajectory:
+        """Play one episode on from its first reply, and grade it."""
+        transcript = Transcript()
+        try:
+            while True:
+                transcript.add_reply(completion)
+                if completion.finish_reason == "length" or completion.token_ids[-1] not in renderer.end_of_turn_ids:
+                    transcript.limit = f"the reply of turn {len(transcript.replies)} was cut off at the token limit"
+                    break
+                observation = await stepper.reply(completion.text)
+                transcript.parts = observation.parts
+                if observation.done:
+                    break
+                max_tokens = next_turn(transcript, observation, settings, renderer, spec.sampling.max_tokens, room)
+                if not max_tokens:
+                    break
+                request = dataclasses.replace(
+                    first,
+                    prompt_ids=first.prompt_ids + transcript.token_ids,
+                    n=1,
+                    max_tokens=max_tokens,
+                    seed=turn_seed(first.seed, index, len(transcript.replies)),
+                )
+                (completion,) = await self._draw(request, times)
+        except EpisodeError as error:
+            transcript.error = str(error)
+        start = time.time()
+        score = await self._score(spec, row, transcript)
+        times.add("environment", start, time.time())
+        return Trajectory(
+            token_ids=transcript.token_ids,
+            loss_mask=transcript.loss_mask,
+            logprobs=transcript.logprobs,
+            adapter_version=_version(first.policy),
+            text="\n\n".join(transcript.lines),
+            truncated=bool(transcript.limit),
+            score=score,
+        )
+
+    async def _score(self, spec: JobSpec, row: DatasetRow, transcript: Transcript) -> Score:
+        """Grade the model's last reply. The environment's parts are shown to the graders and added to the score's."""
+        own = {f"environment_{name}": value for name, value in transcript.parts.items()}
+        own["environment_turns"] = float(len(transcript.replies))
+        if transcript.error:
+            return Score(0.0, own, transcript.error, error=True)
+        shown = row.model_copy(update={"metadata": {**row.metadata, ENVIRONMENT_PARTS: transcript.parts}})
+        score = await self._graders.score(spec.reward, transcript.replies[-1], shown, owner=spec.job_id)
+        reason = "; ".join(text for text in (transcript.limit, score.reason) if text)
+        return dataclasses.replace(score, parts={**own, **score.parts}, reason=reason)
+
+    async def _get_renderer(self) -> ChatRenderer:
+        """The base model's renderer, loaded once, in a thread: it takes a second."""
+        if self._renderer is None:
+            self._renderer = asyncio.ensure_future(asyncio.to_thread(ChatRenderer, self._model_dir))
+        return await asyncio.shield(self._renderer)
+
+
+def _group(row_index: int, row: DatasetRow, prompt_ids: list[int], trajectories: list[Trajectory]) -> Group:
+    return Group(
+        row=row_index,
+        prompt_ids=prompt_ids,
+        prompt_text=row.messages[-1].content,
+        answer=row.answer,
+        trajectories=trajectories,
+    )
+
+
+def _version(policy: Policy) -> int | None:
+    return policy.version if isinstance(policy, AdapterRef) else None
 
 
 def _check(request: RolloutRequest, completions: list[Completion]) -> None:

@@ -19,10 +19,25 @@ import jsonschema_specifications
 import referencing.exceptions
 
 from engine.rewards.numbers import last_number
-from engine.spec import Brevity, DatasetRow, ExactMatch, Grader, JsonSchema, Maths, Mix, Numeric, Regex, SimpleGrader
+from engine.spec import (
+    Brevity,
+    DatasetRow,
+    EnvironmentReward,
+    ExactMatch,
+    Grader,
+    JsonSchema,
+    Maths,
+    Mix,
+    Numeric,
+    ReasoningGymScore,
+    Regex,
+    SimpleGrader,
+)
 from engine.types import Score
 
 SHOWN_CHARACTERS = 80
+ENVIRONMENT_PARTS = "environment_parts"
+"""Key of a row's metadata under which graders find the reward parts the environment gave this episode."""
 FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 
 
@@ -125,6 +140,21 @@ def _brevity(grader: Brevity, completion: str, row: DatasetRow) -> Score:
     return Score(min(max(room, 0.0), 1.0))
 
 
+def _reasoning_gym(grader: ReasoningGymScore, completion: str, row: DatasetRow) -> Score:
+    from engine.rewards.reasoning_gym import score  # an optional package that takes seconds to import
+
+    return Score(min(max(score(grader, completion, row), 0.0), 1.0))
+
+
+def _environment(grader: EnvironmentReward, completion: str, row: DatasetRow) -> Score:
+    parts = row.metadata.get(ENVIRONMENT_PARTS) or {}
+    if grader.part not in parts:
+        given = f"it gave {', '.join(parts)}" if parts else "it gave none"
+        return Score(0.0, reason=f"the environment gave no part {grader.part} in this episode; {given}")
+    value = (parts[grader.part] - grader.low) / (grader.high - grader.low)
+    return Score(min(max(value, 0.0), 1.0))
+
+
 _GRADERS: dict[type, Callable[[Any, str, DatasetRow], Score]] = {
     ExactMatch: _exact_match,
     Numeric: _numeric,
@@ -132,6 +162,8 @@ _GRADERS: dict[type, Callable[[Any, str, DatasetRow], Score]] = {
     Regex: _regex,
     JsonSchema: _json_schema,
     Brevity: _brevity,
+    ReasoningGymScore: _reasoning_gym,
+    EnvironmentReward: _environment,
 }
 
 

@@ -10,6 +10,7 @@ and whatever a grader prints or raises cannot break the protocol. It is not a sa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -24,7 +25,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter
 
 from engine.rewards.graders import grade
-from engine.spec import DatasetRow, Grader, Maths, Mix
+from engine.spec import DatasetRow, Grader, Maths, Mix, ReasoningGymScore
 from engine.types import Score
 
 MAX_REASON = 2000
@@ -58,6 +59,9 @@ def _grader(text: str) -> Grader:
     simple = [part.grader for part in grader.parts] if isinstance(grader, Mix) else [grader]
     if any(isinstance(one, Maths) for one in simple):
         import engine.rewards.maths  # noqa: F401
+    if any(isinstance(one, ReasoningGymScore) for one in simple):
+        with contextlib.suppress(ImportError):  # where it is missing, grading says so
+            import reasoning_gym  # noqa: F401
     return grader
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from engine.spec import Grader, JobSpec, adapter_name
+from engine.spec import Grader, JobSpec, SingleTurn, adapter_name
 from tests.engine.test_ledger import JOB, make_spec
 
 GRADER = TypeAdapter(Grader)
@@ -70,3 +70,67 @@ def test_a_grader_that_cannot_work_is_refused(grader, message):
 
 def test_the_name_of_an_adapter_version():
     assert adapter_name(JOB, 7) == f"job-{JOB}@v7"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"type": "single_turn", "system_prompt": "Be brief."},
+        {"type": "tools", "tools": ["calculator", "search"]},
+        {"type": "reasoning_gym", "dataset": "countdown"},
+        {"type": "remote", "url": "https://environment.example/v2", "token_name": "arena"},
+        {"type": "openenv", "url": "https://environment.example", "action_field": "code"},
+    ],
+)
+def test_every_environment_survives_json(environment):
+    spec = JobSpec.model_validate(changed(environment=environment))
+    assert spec.environment.type == environment["type"]
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_an_environment_without_a_type_is_a_single_turn():
+    assert JobSpec.model_validate(changed(environment={"system_prompt": "Be brief."})).environment == SingleTurn(
+        system_prompt="Be brief."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": {"type": "gym"}}, "does not match any of the expected tags"),
+        ({"environment": {"type": "tools", "tools": []}}, "at least 1 item"),
+        ({"environment": {"type": "tools", "tools": ["search", "search"]}}, "a tool is named twice"),
+        ({"environment": {"type": "tools", "tools": ["python"]}}, "calculator"),
+        ({"environment": {"type": "tools", "documents_sha256": "../../etc/passwd"}}, "pattern"),
+        ({"environment": {"type": "tools", "max_turns": 0}}, "greater than or equal to 1"),
+        ({"environment": {"type": "tools", "turns": 3}}, "Extra inputs are not permitted"),
+        ({"environment": {"type": "remote", "url": "https://x.example", "token_name": "../key"}}, "pattern"),
+        ({"environment": {"type": "remote", "url": "file:///etc/passwd"}}, "pattern"),
+        ({"environment": {"type": "reasoning_gym", "dataset": "x", "config": {"seed": 1}}}, "use train_rows"),
+        ({"dataset": None}, "a dataset is needed: environment single_turn makes no rows"),
+        ({"reward": {"grader": {"type": "environment"}}}, "single_turn gives none"),
+        (
+            {
+                "reward": {
+                    "grader": {"type": "mix", "parts": [{"name": "a", "weight": 1, "grader": {"type": "environment"}}]}
+                }
+            },
+            "single_turn gives none",
+        ),
+    ],
+)
+def test_an_environment_that_cannot_serve_is_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        JobSpec.model_validate(changed(**changes))
+
+
+def test_only_an_environment_that_makes_rows_needs_no_dataset():
+    environment = {"type": "reasoning_gym", "dataset": "countdown"}
+    spec = JobSpec.model_validate(changed(environment=environment, dataset=None))
+    assert spec.dataset is None
+    assert JobSpec.model_validate(changed(environment=environment)).dataset is not None
+
+
+def test_the_bounds_of_an_environments_reward_are_in_order():
+    with pytest.raises(ValidationError, match="high must be greater than low"):
+        GRADER.validate_python({"type": "environment", "low": 1, "high": 1})

@@ -1,0 +1,2 @@
+"""An environment of tools. A tool is one module here, a name in ``engine.spec.Tools`` and a place in
+``environment``."""
