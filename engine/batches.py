@@ -7,17 +7,18 @@ import math
 import statistics
 from collections import defaultdict
 
-from engine.environments.worker import GroupResult
 from engine.events import Episode, RolloutGroup, Span
+from engine.spec import JobSpec
+from engine.training.advantages import has_signal
 from engine.types import Group, Trajectory
 
 SOLVED = 0.999
 """A total from here on counts as correct in ``accuracy``."""
 
 
-def sampling_seed(seed: int, drawn: int) -> int:
+def sampling_seed(seed: int, drawn: int, attempt: int = 0) -> int:
     """Seed of the ``drawn``-th prompt of a job; neighbours are far apart: completion i uses seed + i."""
-    digest = hashlib.sha256(f"{seed}/{drawn}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}/{drawn}/{attempt}".encode()).digest()
     return int.from_bytes(digest[:4]) & 0x7FFFFFFF
 
 
@@ -25,16 +26,12 @@ def trajectories(groups: list[Group]) -> list[Trajectory]:
     return [trajectory for group in groups for trajectory in group.trajectories]
 
 
-def rewards(group: Group) -> list[float]:
-    return [trajectory.score.total for trajectory in group.trajectories]
-
-
 def accuracy(groups: list[Group]) -> float:
     """Share of episodes whose total counts as correct."""
     return statistics.fmean(t.score.total >= SOLVED for t in trajectories(groups))
 
 
-def batch_metrics(groups: list[Group], advantages: list[list[float]]) -> dict[str, float]:
+def batch_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
     """What is known of a batch before it is trained. Keys as in ``engine.events.StepCommitted``."""
     episodes = trajectories(groups)
     totals = [t.score.total for t in episodes]
@@ -47,7 +44,7 @@ def batch_metrics(groups: list[Group], advantages: list[list[float]]) -> dict[st
         "reward_mean": statistics.fmean(totals),
         "reward_std": statistics.pstdev(totals),
         "accuracy": accuracy(groups),
-        "zero_variance_groups": float(sum(not any(group) for group in advantages)),
+        "zero_variance_groups": float(sum(not has_signal(spec, group) for group in groups)),
         "completion_tokens_mean": statistics.fmean(lengths),
         "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
         "reward_errors": float(sum(t.score.error for t in episodes)),
@@ -100,19 +97,18 @@ def finite(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-def stage_spans(results: list[GroupResult]) -> list[Span]:
-    """One span a stage for a batch: from the first group's start to the last group's end, with all tokens."""
-    by_stage: dict[str, list[Span]] = {}
-    for result in results:
-        for span in result.spans:
-            by_stage.setdefault(span.stage, []).append(span)
+def merge_spans(spans: list[Span]) -> list[Span]:
+    """One span a stage: from the first start to the last end, with all tokens."""
+    by_stage: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_stage[span.stage].append(span)
     return [
         Span(
-            stage=spans[0].stage,
-            worker=spans[0].worker,
-            start=min(span.start for span in spans),
-            end=max(span.end for span in spans),
-            tokens=sum(span.tokens for span in spans),
+            stage=of_stage[0].stage,
+            worker=of_stage[0].worker,
+            start=min(span.start for span in of_stage),
+            end=max(span.end for span in of_stage),
+            tokens=sum(span.tokens for span in of_stage),
         )
-        for spans in by_stage.values()
+        for of_stage in by_stage.values()
     ]

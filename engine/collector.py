@@ -11,12 +11,14 @@ from collections import deque
 from dataclasses import dataclass
 
 from engine.actors import gather_or_cancel
-from engine.batches import sampling_seed, stage_spans
+from engine.batches import merge_spans, sampling_seed
 from engine.data import draw
+from engine.environments.worker import GroupResult
 from engine.events import Span
 from engine.pool import Pool
 from engine.prompts import Prompts
 from engine.spec import JobSpec
+from engine.training.advantages import has_signal
 from engine.types import AdapterRef, Group
 
 
@@ -68,23 +70,34 @@ class Collector:
         self._drawing.clear()
 
     async def _draw(self, policy: AdapterRef, cursor: int) -> DrawnBatch:
+        """A batch; groups without signal are replaced by those of other prompts where the job asks for it (DAPO)."""
+        wanted = self._spec.training.prompts_per_step
+        results = await self._draw_groups(policy, cursor, list(range(wanted)), 0)
+        spans = [span for result in results for span in result.spans]
+        for attempt in range(1, self._spec.training.sampling_rounds):
+            silent = [place for place, result in enumerate(results) if not has_signal(self._spec, result.group)]
+            if not silent:
+                break
+            for place, result in zip(silent, await self._draw_groups(policy, cursor, silent, attempt), strict=True):
+                results[place] = result
+                spans += result.spans
+        return DrawnBatch([result.group for result in results], merge_spans(spans), policy.version, cursor + wanted)
+
+    async def _draw_groups(self, policy: AdapterRef, cursor: int, places: list[int], attempt: int) -> list[GroupResult]:
+        """Groups for some places of the batch at ``cursor``. Each attempt goes through the rows in an order of its own,
+        so that what a batch draws follows from seed and cursor alone."""
         spec, prompts = self._spec, self._prompts
-        rows = draw(len(prompts.train), spec.seed, cursor, spec.training.prompts_per_step)
-        results = await gather_or_cancel(
+        order = spec.seed if attempt == 0 else sampling_seed(spec.seed, -attempt)
+        rows = draw(len(prompts.train), order, cursor, spec.training.prompts_per_step)
+        return await gather_or_cancel(
             self._pool.run_group(
                 spec,
                 policy,
-                *prompts.train[index],
-                prompts.train_ids[index],
+                *prompts.train[rows[place]],
+                prompts.train_ids[rows[place]],
                 spec.training.group_size,
                 spec.sampling.temperature,
-                sampling_seed(spec.seed, cursor + position),
+                sampling_seed(spec.seed, cursor + place, attempt),
             )
-            for position, index in enumerate(rows)
-        )
-        return DrawnBatch(
-            [result.group for result in results],
-            stage_spans(results),
-            policy.version,
-            cursor + spec.training.prompts_per_step,
+            for place in places
         )

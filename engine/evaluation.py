@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from engine.actors import gather_or_cancel
 from engine.batches import accuracy, trajectories
+from engine.best_version import EvaluationHistory
+from engine.doctor import Doctor
 from engine.events import Evaluated, Payload, Span
 from engine.ledger import Progress
 from engine.pool import Pool
@@ -24,13 +26,22 @@ class Evaluations:
     """The evaluations of one job."""
 
     def __init__(
-        self, spec: JobSpec, pool: Pool, prompts: Prompts, progress: Progress, report: Callable[..., None]
+        self,
+        spec: JobSpec,
+        pool: Pool,
+        prompts: Prompts,
+        progress: Progress,
+        doctor: Doctor,
+        report: Callable[..., None],
     ) -> None:
         self._spec = spec
         self._pool = pool
         self._prompts = prompts
         self._progress = progress
+        self._doctor = doctor
         self._report = report
+        self._history = EvaluationHistory(spec.evaluation)
+        self._history.restore(progress.history)
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def start(self, policy: Policy, step: int) -> None:
@@ -49,8 +60,15 @@ class Evaluations:
 
     @property
     def needed_versions(self) -> set[int]:
-        """Versions that were or are being evaluated: retention keeps them."""
-        return {int(label) for label in {*self._progress.evaluated, *self._running} if label != "base"}
+        """Versions that are being evaluated, and the best one: retention keeps them."""
+        running = {int(label) for label, task in self._running.items() if label != "base" and not task.done()}
+        best = self._history.best
+        return running | ({best.version} if best and best.version is not None else set())
+
+    @property
+    def should_stop(self) -> str:
+        """Why the job should end early; empty where it should go on."""
+        return self._history.should_stop
 
     async def _evaluate(self, policy: Policy, step: int) -> None:
         start = time.time()
@@ -61,17 +79,19 @@ class Evaluations:
         groups = [result.group for result in results]
         episodes = trajectories(groups)
         tokens = sum(sum(episode.loss_mask) for episode in episodes)
-        evaluated = Evaluated(
-            step=step,
-            adapter_version=policy.version if isinstance(policy, AdapterRef) else None,
-            rows=len(groups),
-            accuracy=accuracy(groups),
-            reward_mean=sum(episode.score.total for episode in episodes) / len(episodes),
-        )
+        version = policy.version if isinstance(policy, AdapterRef) else None
+        share, reward_mean = accuracy(groups), sum(episode.score.total for episode in episodes) / len(episodes)
+        best = self._history.record(version, step, share, reward_mean)
+        notices = self._doctor.observe_evaluation(step, share, reward_mean)
         self._progress.evaluated.append(label_of(policy))
+        self._progress.history = self._history.state()
+        self._progress.doctor = self._doctor.state()
         self._progress.tokens_sampled += tokens
         payloads: list[Payload] = [
-            evaluated,
+            Evaluated(
+                step=step, adapter_version=version, rows=len(groups), accuracy=share, reward_mean=reward_mean, best=best
+            ),
+            *notices,
             Span(stage="evaluate", worker="rollout", start=start, end=time.time(), tokens=tokens),
         ]
         self._report(*payloads)

@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from engine.actors import LostActor
-from engine.batches import batch_metrics, describe_silence, finite, rewards, rollout_event
+from engine.batches import batch_metrics, describe_silence, finite, rollout_event
 from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
 from engine.data import DatasetError
+from engine.doctor import Doctor
 from engine.evaluation import Evaluations
 from engine.events import (
     AdapterPublished,
@@ -37,7 +38,7 @@ from engine.prompts import load_prompts
 from engine.rollout.adapter_files import AdapterError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.store import StoreError, prune, read_manifest
-from engine.training.advantages import group_advantages
+from engine.training.advantages import advantages_of
 from engine.training.errors import TrainingError
 from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
 
@@ -100,6 +101,8 @@ class JobRun:
         self._policy: AdapterRef | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._silent_batches = 0
+        self._doctor = Doctor(spec)
+        self._doctor.restore(progress.doctor)
         self._ran_before = progress.ran_seconds
         self._started = time.monotonic()
         self._set_steps()
@@ -215,7 +218,7 @@ class JobRun:
         early = ""
         while self._commit.step < self.spec.training.steps and not early:
             batch = await self._collector.next(self._policy, self.spec.training.steps - self._commit.step)
-            early = await self._train_on(batch) or self._reached_limit()
+            early = await self._train_on(batch) or self._reached_limit() or self._evaluations.should_stop
             every = self.spec.evaluation.every_steps
             if every and self._commit.step % every == 0 and self._commit.step > 0:
                 self._evaluations.start(self._policy, self._commit.step)
@@ -241,14 +244,14 @@ class JobRun:
         self._report(Span(stage="prepare", worker="controller", start=start, end=time.time()))
         self._catch_up(self._commit)
         self._collector = Collector(spec, pool, prompts, self._commit.cursor)
-        self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._report)
+        self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._doctor, self._report)
         self._evaluations.start(BASE, 0)
         self._status("running", f"Training: step {self._commit.step} of {spec.training.steps} is committed.")
 
     async def _train_on(self, drawn: DrawnBatch) -> str:
         """Make a step of a batch, or drop it where it teaches nothing. Why the job is over, if it is."""
         assert self._commit and self._policy and self._collector
-        advantages = [group_advantages(rewards(group)) for group in drawn.groups]
+        advantages = advantages_of(self.spec, drawn.groups)
         if not any(advantage for group in advantages for advantage in group):
             return self._silent_batch(drawn, advantages)
         self._silent_batches = 0
@@ -269,7 +272,7 @@ class JobRun:
             advantages=advantages,
             probe_ids=(first.prompt_ids + first.trajectories[0].token_ids)[:PROBE_TOKENS],
             metrics={
-                **batch_metrics(drawn.groups, advantages),
+                **batch_metrics(self.spec, drawn.groups),
                 **{f"{span.stage}_seconds": span.end - span.start for span in drawn.spans},
             },
         )
@@ -309,9 +312,12 @@ class JobRun:
             "publish_seconds": published - trained,
             "probe_gap": probe_gap,
         }
+        notices = self._doctor.observe_step(step, metrics, drawn.groups)
+        progress.doctor = self._doctor.state()
         self._report(
             StepCommitted(step=step, adapter_version=result.commit.version, metrics=metrics),
             self._published(result.commit),
+            *notices,
             *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
             *drawn.spans,
             Span(stage="queue", worker="trainer", start=queued, end=train_start),
@@ -325,18 +331,19 @@ class JobRun:
         self._silent_batches += 1
         allowed = self.spec.limits.max_batches_without_signal
         reason = describe_silence(drawn.groups, self._silent_batches)
+        step = self._commit.step + 1
+        notices = self._doctor.observe_step(step, batch_metrics(self.spec, drawn.groups), drawn.groups)
+        self._progress.doctor = self._doctor.state()
         self._report(
             Notice(
                 level="warning",
-                code="no_learning_signal",
+                code="batch_dropped",
                 message=reason,
                 hint="Drawing other prompts instead. "
                 f"After {allowed} such batches in a row the job ends; this was number {self._silent_batches}.",
             ),
-            *(
-                rollout_event(self._commit.step + 1, group, of)
-                for group, of in zip(drawn.groups, advantages, strict=True)
-            ),
+            *notices,
+            *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
             *drawn.spans,
         )
         if self._silent_batches < allowed:

@@ -43,6 +43,10 @@ class Progress:
     """Last adapter version reported as published."""
     evaluated: list[str] = field(default_factory=list)
     """Policies evaluated: ``base`` or an adapter version as a string."""
+    history: dict[str, Any] = field(default_factory=dict)
+    """State of the ``EvaluationHistory``."""
+    doctor: dict[str, Any] = field(default_factory=dict)
+    """State of the ``Doctor``."""
     ran_seconds: float = 0.0
     """Wall-clock time the job has run, pauses and restarts left out."""
     tokens_sampled: int = 0

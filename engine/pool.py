@@ -153,9 +153,14 @@ class Pool:
         return handle
 
     def _create_environment(self) -> ActorHandle:
+        config = self._config
         actor: Any = ray.remote(EnvironmentWorker).options(num_cpus=0, max_concurrency=CONCURRENCY)
         handle: ActorHandle = actor.remote(
-            self.model_dir, self._config.grader_workers, RayRollout(self._controller, self.model.id)
+            self.model_dir,
+            config.grader_workers,
+            RayRollout(self._controller, self.model.id),
+            tenant_files=config.tenant_files,
+            allow_private=config.remote_environments_allow_private,
         )
         return handle
 

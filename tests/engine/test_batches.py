@@ -6,6 +6,7 @@ import pytest
 
 from engine.batches import batch_metrics, describe_silence, rollout_event, sampling_seed
 from engine.types import Group, Score, Trajectory
+from tests.engine.test_ledger import make_spec
 
 
 def trajectory(
@@ -31,7 +32,7 @@ def test_metrics_of_a_batch():
         group(trajectory(1.0, tokens=2, exact=1.0), trajectory(0.0, tokens=4, truncated=True, exact=0.0)),
         group(trajectory(0.5, tokens=3, exact=0.0), trajectory(0.5, tokens=3, error="timed out", exact=0.0)),
     ]
-    assert batch_metrics(groups, [[1.0, -1.0], [0.0, 0.0]]) == {
+    assert batch_metrics(make_spec(), groups) == {
         "reward_mean": 0.5,
         "reward_std": pytest.approx(0.125**0.5),
         "reward_exact": 0.25,
@@ -46,7 +47,7 @@ def test_metrics_of_a_batch():
 
 def test_tokens_of_the_environment_are_not_counted_as_sampled():
     mixed = Trajectory([1, 2, 3, 4], [True, False, False, True], [-1.0, 0, 0, -1.0], 1, "t", False, Score(1.0))
-    metrics = batch_metrics([group(mixed, trajectory(0.0, tokens=2))], [[1.0, -1.0]])
+    metrics = batch_metrics(make_spec(), [group(mixed, trajectory(0.0, tokens=2))])
     assert metrics["tokens_sampled"] == 4
     assert metrics["completion_tokens_mean"] == 2
 

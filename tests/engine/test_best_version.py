@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from engine.evaluations import EvaluationHistory
+from engine.best_version import EvaluationHistory
 from engine.spec import EvaluationSettings, JobSpec
 from tests.engine.test_spec import changed
 

@@ -1,0 +1,102 @@
+"""The contract, portal to engine: what a job is (``JobSpec``) and the commands that carry it.
+
+Pure pydantic; imported by both sides. Everything is validated here, once: an unknown field is an error, so a misspelt
+setting can never be silently ignored. A change of meaning raises ``SPEC_VERSION``.
+
+Invariant: a spec is complete. The engine reads nothing about a job but its spec and the dataset file the spec names,
+which it checks against its sha256.
+"""
+
+from __future__ import annotations
+
+from engine.spec.contract import NAME_PATTERN, Contract
+from engine.spec.data import BaseModelSpec, DatasetRef, DatasetRow, Message
+from engine.spec.environments import (
+    Environment,
+    HttpEnvironment,
+    MultiTurn,
+    OpenEnv,
+    ReasoningGym,
+    Remote,
+    SingleTurn,
+    Tools,
+)
+from engine.spec.job import JobControl, JobSpec, StartFrom, adapter_name
+from engine.spec.rewards import (
+    Brevity,
+    EnvironmentReward,
+    ExactMatch,
+    Grader,
+    JsonSchema,
+    Maths,
+    Mix,
+    MixPart,
+    Numeric,
+    ReasoningGymScore,
+    Regex,
+    RewardSpec,
+    SimpleGrader,
+)
+from engine.spec.training import (
+    Algorithm,
+    EvaluationSettings,
+    Limits,
+    LoraSettings,
+    SamplingSettings,
+    TargetModule,
+    TrainingSettings,
+)
+
+SPEC_VERSION = 1
+
+# Celery: the queue the engine bridge consumes and the names of the tasks on it.
+ENGINE_QUEUE = "engine"
+SUBMIT_JOB = "engine.submit_job"  # (spec: JobSpec as JSON). Idempotent by job_id.
+CONTROL_JOB = "engine.control_job"  # (job_id: str, control: JobControl as JSON). The highest revision wins.
+ACKNOWLEDGE_EVENTS = "engine.acknowledge_events"  # (acknowledged: {job_id: highest seq stored by the portal})
+
+__all__ = [
+    "ACKNOWLEDGE_EVENTS",
+    "CONTROL_JOB",
+    "ENGINE_QUEUE",
+    "NAME_PATTERN",
+    "SPEC_VERSION",
+    "SUBMIT_JOB",
+    "Algorithm",
+    "BaseModelSpec",
+    "Brevity",
+    "Contract",
+    "DatasetRef",
+    "DatasetRow",
+    "Environment",
+    "EnvironmentReward",
+    "EvaluationSettings",
+    "ExactMatch",
+    "Grader",
+    "HttpEnvironment",
+    "JobControl",
+    "JobSpec",
+    "JsonSchema",
+    "Limits",
+    "LoraSettings",
+    "Maths",
+    "Message",
+    "Mix",
+    "MixPart",
+    "MultiTurn",
+    "Numeric",
+    "OpenEnv",
+    "ReasoningGym",
+    "ReasoningGymScore",
+    "Regex",
+    "Remote",
+    "RewardSpec",
+    "SamplingSettings",
+    "SimpleGrader",
+    "SingleTurn",
+    "StartFrom",
+    "TargetModule",
+    "Tools",
+    "TrainingSettings",
+    "adapter_name",
+]
