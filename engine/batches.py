@@ -26,6 +26,10 @@ def trajectories(groups: list[Group]) -> list[Trajectory]:
     return [trajectory for group in groups for trajectory in group.trajectories]
 
 
+def rewards(group: Group) -> list[float]:
+    return [trajectory.score.total for trajectory in group.trajectories]
+
+
 def accuracy(groups: list[Group]) -> float:
     """Share of episodes whose total counts as correct."""
     return statistics.fmean(t.score.total >= SOLVED for t in trajectories(groups))
