@@ -44,7 +44,7 @@ def test_a_job_from_the_form_to_the_adapter(page: Page, ours: Tenant) -> None:
     page.locator("input[name=base_model][value=tiny]").check()
     page.get_by_role("button", name="Quick look").click()
     page.get_by_text("More settings").click()
-    page.get_by_label(re.compile("rank", re.IGNORECASE)).first.fill("4")
+    page.locator("[name=lora__rank]").fill("4")
     page.get_by_role("button", name="Start job").click()
 
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/"))

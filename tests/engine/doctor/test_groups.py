@@ -32,7 +32,7 @@ def group(trajectories: list[Trajectory]) -> Group:
 def observe(doctor: Doctor, step: int, groups: list[Group]) -> list[Notice]:
     """As the job does: a batch without any advantage is not trained."""
     advantages = [group_advantages(rewards(group)) for group in groups]
-    metrics = batch_metrics(groups, advantages)
+    metrics = batch_metrics(make_spec(), groups)
     if any(advantage for group in advantages for advantage in group):
         metrics["tokens_trained"] = 1.0
     return doctor.observe_step(step, metrics, groups)

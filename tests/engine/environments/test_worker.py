@@ -86,7 +86,11 @@ async def test_the_rollout_is_asked_once_with_the_jobs_settings(
     worker: EnvironmentWorker, rollout: FakeRollout
 ) -> None:
     await run(worker, spec(Numeric()))
-    assert rollout.requests == [RolloutRequest(ADAPTER, [1, 2, 3], n=3, max_tokens=12, temperature=0.7, seed=99)]
+    assert rollout.requests == [
+        RolloutRequest(
+            ADAPTER, [1, 2, 3], n=3, max_tokens=12, temperature=0.7, seed=99, job_id=rollout.requests[0].job_id
+        )
+    ]
 
 
 async def test_a_group_holds_the_sampled_tokens_untouched_with_their_scores(worker: EnvironmentWorker) -> None:
