@@ -65,6 +65,8 @@ class Episode(Contract):
     """One trajectory as shown to a person."""
 
     completion: str
+    """What the model said; in several turns all that was said, the environment's messages with their role before
+    them."""
     reward: float
     parts: dict[str, float]
     reason: str = ""
@@ -73,7 +75,7 @@ class Episode(Contract):
     advantage: float = 0.0
     tokens: int = Field(ge=0)
     truncated: bool = False
-    """It hit the token limit before the model ended its turn."""
+    """A limit ended it: of tokens before the model ended its turn, or of turns or tokens of an episode."""
     adapter_version: int = Field(ge=0)
 
 

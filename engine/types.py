@@ -96,7 +96,9 @@ class Trajectory:
     adapter_version: int | None
     """None: the base."""
     text: str
+    """For people: all that was said after the prompt."""
     truncated: bool
+    """A limit ended it: of tokens before the model ended its turn, or of turns or tokens of an episode."""
     score: Score
 
 

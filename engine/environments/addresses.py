@@ -21,6 +21,7 @@ import httpx
 from engine.environments.protocol import EpisodeError
 
 CONNECT_SECONDS = 10.0
+MAX_CONNECTIONS = 10_000
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -140,5 +141,7 @@ def make_client(allow_private: bool) -> httpx.AsyncClient:
 
 
 def max_connections() -> int:
-    """Connections at once: half of the files this process may have open. More requests than that wait in turn."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    """Connections at once: half of the files this process may have open, if those are so many. More requests than that
+    wait in turn."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(files // 2, MAX_CONNECTIONS)

@@ -19,7 +19,7 @@ from engine.environments.tools.environment import ToolsEnvironment, instructions
 from engine.spec import Environment as EnvironmentSpec
 from engine.spec import HttpEnvironment, JobSpec, OpenEnv, ReasoningGym, Remote, Tools
 
-KEPT = 256
+KEPT = 64
 """Environments kept; one not used for longest goes first, and is made anew when needed again."""
 
 ROLES: dict[type, frozenset[Role]] = {
@@ -69,8 +69,8 @@ class Environments:
         making = self._made[key]
         try:
             return await asyncio.shield(making)
-        except DatasetError:
-            self._made.pop(key, None)  # it may be uploaded by the next time
+        except Exception:
+            self._made.pop(key, None)  # what is missing may be there the next time
             raise
 
     async def close(self) -> None:

@@ -123,10 +123,9 @@ class OpenEnvEpisode:
             await self._connection.send(json.dumps({"type": kind, "data": data}))
             message = json.loads(await self._connection.recv())
             if message["type"] == "error":
-                problem = message.get("data", {})
-                raise EpisodeError(
-                    f"the environment refused a {kind}: {problem.get('code')} {problem.get('message')}"[:400]
-                )
+                problem = message["data"]
+                details = [str(problem[name]) for name in ("code", "message", "errors") if problem.get(name)]
+                raise EpisodeError(f"the environment refused a {kind}: {' '.join(details)}"[:400])
             return ResultData.model_validate(message["data"])
         except ConnectionClosed as error:
             raise EpisodeError(f"the environment closed the connection: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -236,6 +237,33 @@ async def test_a_server_that_hangs_is_an_error_of_its_episode_alone(tiny_model: 
     assert (good.score.total, good.score.error) == (1, False)
     assert bad.score.error and bad.score.reason == "the environment did not answer within 0.5 s"
     await worker.close()
+
+
+async def test_the_example_server_of_the_readme_plays(tiny_model: Path) -> None:
+    code = (Path(remote.__file__).parent / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    model = Model(ChatRenderer(tiny_model), ["41", "40", "42"], ["42"])
+    worker = EnvironmentWorker(tiny_model, 2, model, allow_private=True)
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(port), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.05)
+        spec = job(Remote(url=f"http://127.0.0.1:{port}"), grader=EnvironmentReward())
+        trajectories = (await play(worker, spec, model)).group.trajectories
+        assert [t.score.total for t in trajectories] == [pytest.approx(0.8), 1]
+        await worker.close()
+    finally:
+        server.kill()
+        await server.wait()
 
 
 # --- tokens ---
