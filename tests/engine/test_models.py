@@ -256,7 +256,12 @@ def prepare_from_hub(endpoint: str, repository: str, root: Path) -> str:
         "try: print(prepare(spec, Path(sys.argv[2])))\n"
         "except BaseModelError as error: print(error)"
     )
-    environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(root / "home"), "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
+    environment = os.environ | {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(root / "home"),
+        "NO_PROXY": "127.0.0.1",
+        "HF_HUB_OFFLINE": "0",
+    }
     command = [sys.executable, "-c", code, repository, str(root)]
     return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 

@@ -87,9 +87,7 @@ async def test_the_rollout_is_asked_once_with_the_jobs_settings(
 ) -> None:
     await run(worker, spec(Numeric()))
     assert rollout.requests == [
-        RolloutRequest(
-            ADAPTER, [1, 2, 3], n=3, max_tokens=12, temperature=0.7, seed=99, job_id=rollout.requests[0].job_id
-        )
+        RolloutRequest(ADAPTER, [1, 2, 3], n=3, max_tokens=12, temperature=0.7, seed=99, job_id=JOB)
     ]
 
 
