@@ -1,5 +1,5 @@
-"""``python -m engine prepare`` gets the bundled base model ready under var/models; ``python -m engine tiny FOLDER`` writes
-a tiny random model there, for tests and soaks."""
+"""``python -m engine prepare`` gets the bundled base model ready under var/models; ``python -m engine tiny FOLDER``
+writes a tiny random model there, for tests and soaks."""
 
 from __future__ import annotations
 
