@@ -41,7 +41,7 @@ from portal.tenants.services import add_member, create_api_token, create_tenant,
 MODEL = "tiny"
 LOOK_SECONDS = 3.0
 """How often the soak looks at a job."""
-START_SECONDS = 240.0
+START_SECONDS = 600.0
 """How long it may take until every tenant has made a step."""
 DELIVERY_SECONDS = 180.0
 """How long it may take, after the last job's end, until the portal has every event."""

@@ -26,7 +26,7 @@ MATCHES: dict[str, Callable[[list[str]], bool]] = {
     "engine": _mentions("engine.celery"),
     "events": _mentions("portal.celery"),
     "web": _mentions("uvicorn"),
-    "redis": _mentions("--unixsocketperm"),
+    "redis": lambda command: "valkey-server" in command[0] or "redis-server" in command[0],
     "ray": _mentions("gcs_server", "--"),
 }
 """By the kinds of ``portal.ops.soak_plan.KILLED``: whether a command line is of that kind."""

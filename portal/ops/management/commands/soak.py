@@ -71,13 +71,17 @@ class Command(BaseCommand):
                 options["json"].write_text(json.dumps(as_json(outcome), indent=1) + "\n")
 
         try:
-            asyncio.run(serve("127.0.0.1", free_port(), self.stdout.write, soak))
+            asyncio.run(serve("127.0.0.1", free_port(), self.say, soak))
         except (Refused, StartFailed, SoakFailed) as error:
             raise CommandError(f"{error}\nWhat was written is in {settings.MARLAAS_VAR}") from None
         if failed:
             raise CommandError(f"Something was lost or doubled; logs and data are in {settings.MARLAAS_VAR}")
         shutil.rmtree(private_folder(settings.MARLAAS_VAR), ignore_errors=True)
         shutil.rmtree(settings.MARLAAS_VAR, ignore_errors=True)
+
+    def say(self, text: str) -> None:
+        """The first line alone: processes die all the time, their last words are in the logs."""
+        self.stdout.write(text.splitlines()[0])
 
 
 def start_in_own_folder() -> None:
