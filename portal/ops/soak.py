@@ -43,6 +43,8 @@ LOOK_SECONDS = 3.0
 """How often the soak looks at a job."""
 START_SECONDS = 600.0
 """How long it may take until every tenant has made a step."""
+FIND_SECONDS = 30.0
+"""How long a kill waits for a process of its kind: it may have been killed just before."""
 DELIVERY_SECONDS = 180.0
 """How long it may take, after the last job's end, until the portal has every event."""
 
@@ -153,10 +155,12 @@ class Soak:
                 self._trouble.append(f"{type(result).__name__}: {result}")
 
     async def _kill(self, disturbance: Disturbance) -> None:
-        pid = soak_processes.kill_one(disturbance.what, disturbance.draw)
-        if pid is None:
-            self._say(f"{disturbance.at:6.1f} s  no {disturbance.what} runs just now: none killed")
-            return
+        deadline = time.monotonic() + FIND_SECONDS
+        while (pid := soak_processes.kill_one(disturbance.what, disturbance.draw)) is None:
+            if time.monotonic() > deadline:
+                self._say(f"{disturbance.at:6.1f} s  no {disturbance.what} ran within {FIND_SECONDS:g} s: none killed")
+                return
+            await asyncio.sleep(0.5)
         self._kills[disturbance.what] += 1
         self._say(f"{disturbance.at:6.1f} s  killed {disturbance.what} (pid {pid})")
 
@@ -247,7 +251,10 @@ class Soak:
             seconds=seconds,
             accounts=accounts,
             events=sum(len(of_job) for of_job in events),
-            stages=stage_seconds(events),
+            stages=stage_seconds(
+                (" of a hanging reward" if job.plan.reward == "hanging" else "", of_job)
+                for job, of_job in zip(self._jobs, events, strict=True)
+            ),
             shares=given,
             busy_seconds=busy_seconds,
             memory_at_start=memory_at_start,

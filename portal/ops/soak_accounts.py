@@ -111,13 +111,18 @@ def _check_repeats(account: Account, events: Events) -> None:
 # --- stages and shares -----------------------------------------------------------------------------------------------
 
 
-def stage_seconds(jobs: Iterable[Events]) -> dict[str, dict[str, float]]:
-    """By stage: number of spans, median and longest in seconds."""
+def stage_seconds(jobs: Iterable[tuple[str, Events]]) -> dict[str, dict[str, float]]:
+    """By stage: number of spans, median and longest in seconds.
+
+    ``jobs``: (what is added to "environment" where the job's environment is to be told apart, its events).
+    """
     durations: dict[str, list[float]] = defaultdict(list)
-    for events in jobs:
+    for kind, events in jobs:
         for event in events:
             if event["type"] == "span":
-                durations[event["payload"]["stage"]].append(event["payload"]["end"] - event["payload"]["start"])
+                span = event["payload"]
+                stage = span["stage"] + (kind if span["stage"] == "environment" else "")
+                durations[stage].append(span["end"] - span["start"])
     return {
         stage: {"spans": len(values), "median": statistics.median(values), "longest": max(values)}
         for stage, values in durations.items()

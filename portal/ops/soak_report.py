@@ -60,9 +60,9 @@ def report(outcome: Outcome) -> str:
         _row("controls", _counts(outcome.controls)),
         _row("memory (RSS of all)", f"{_gib(outcome.memory_at_start)} at start, {_gib(outcome.memory_at_end)} at end"),
         "",
-        f"{'stage':<14}{'spans':>8}{'median s':>12}{'longest s':>12}",
+        f"{'stage':<34}{'spans':>8}{'median s':>12}{'longest s':>12}",
         *(
-            f"{stage:<14}{values['spans']:>8.0f}{values['median']:>12.2f}{values['longest']:>12.2f}"
+            f"{stage:<34}{values['spans']:>8.0f}{values['median']:>12.2f}{values['longest']:>12.2f}"
             for stage, values in sorted(outcome.stages.items())
         ),
         "",
