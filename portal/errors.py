@@ -126,4 +126,11 @@ def _plain_message(item: Any) -> str:
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
     template = _PLAIN.get(item["type"])
-    return template.format(**item.get("ctx", {})) if template else item["msg"]
+    if template is None:
+        return item["msg"]
+    return template.format(**{name: plain_number(value) for name, value in item.get("ctx", {}).items()})
+
+
+def plain_number(value: Any) -> Any:
+    """``0.0`` -> ``0``: numbers of fractional settings as people write them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,6 +1,6 @@
 """JSON values that every database and browser takes.
 
-PostgreSQL refuses NUL characters, no browser parses NaN, and half a surrogate pair cannot be written as UTF-8.
+PostgreSQL refuses NUL characters, half a surrogate pair cannot be written as UTF-8, and no browser parses NaN.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from portal.errors import FieldError
 
 
 def make_storable(value: Any) -> Any:
-    """Return ``value`` with numbers that are not finite as None and characters that cannot be stored replaced."""
+    """Return ``value`` with characters that cannot be stored replaced. Its numbers are finite: the contract's are."""
     match value:
-        case float():
-            return value if math.isfinite(value) else None
         case str():
             return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
         case dict():
@@ -27,7 +25,7 @@ def make_storable(value: Any) -> Any:
 
 
 def unstorable_fields(value: Any) -> list[FieldError]:
-    """Return a field error for everything ``make_storable`` would change."""
+    """Return a field error for every number and text that cannot be stored as it is."""
     return [FieldError(".".join(path), message) for path, message in _faults(value, ())]
 
 

@@ -32,3 +32,8 @@ class AdapterVersion(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def can_be_continued(self) -> bool:
+        """A job can start from it: its files are there, and it has learnt something (version 0 is untrained)."""
+        return not self.removed and self.version > 0

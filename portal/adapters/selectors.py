@@ -19,6 +19,11 @@ def list_adapter_versions(tenant: Tenant, job_id: uuid.UUID | None = None) -> Qu
     return versions.filter(job_id=job_id).order_by("-version")
 
 
+def list_continuable(tenant: Tenant) -> QuerySet[AdapterVersion]:
+    """Those a job can start from."""
+    return list_adapter_versions(tenant).filter(removed=False, version__gt=0)
+
+
 def get_adapter_version(tenant: Tenant, adapter_id: uuid.UUID) -> AdapterVersion:
     """Raises Http404 where the tenant has no such adapter version."""
     adapter = list_adapter_versions(tenant).filter(pk=adapter_id).first()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from portal.adapters.models import AdapterVersion
 from portal.base_models.models import BaseModel
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.jobs.models import Job
+from portal.jobs.selectors import summarize_control
 from portal.rewards.models import RewardFunction, RewardVersion
 
 
@@ -88,10 +90,36 @@ class JobInput(serializers.Serializer[Any]):
         default=dict,
         help_text="Any of environment, sampling, training, lora, evaluation, limits and seed of engine.spec.JobSpec.",
     )
+    start_from = serializers.UUIDField(
+        default=None,
+        allow_null=True,
+        help_text="Id of an adapter version to continue from; its base model and LoRA settings are the job's.",
+    )
+
+
+class JobChange(serializers.Serializer[Any]):
+    priority = serializers.IntegerField(
+        required=False, help_text="-10 to 10; among the tenant's own jobs the highest goes first."
+    )
+    steps = serializers.IntegerField(required=False, help_text="In all; not below those done.")
+
+
+class ControlOutput(serializers.Serializer[Any]):
+    revision = serializers.IntegerField(help_text="Counts the changes.")
+    applied_revision = serializers.IntegerField(help_text="The engine goes by this one.")
+    paused = serializers.BooleanField()
+    cancelled = serializers.BooleanField()
+    priority = serializers.IntegerField()
+    steps = serializers.IntegerField()
 
 
 class JobOutput(serializers.ModelSerializer[Job]):
-    cancelling = serializers.BooleanField(source="is_cancelling")
+    transition = serializers.SerializerMethodField(
+        help_text="What was asked for and the engine has not reported yet: cancelling, pausing, resuming or empty."
+    )
+    reason = serializers.CharField(source="state_reason", help_text="Why it is in its state.")
+    next = serializers.CharField(source="state_next", help_text="What happens next.")
+    control = serializers.SerializerMethodField(help_text="What was asked for.")
     metrics = serializers.DictField(child=serializers.FloatField(), help_text="Of the last step.")
 
     class Meta:
@@ -100,23 +128,33 @@ class JobOutput(serializers.ModelSerializer[Job]):
             "id",
             "name",
             "status",
-            "cancelling",
+            "transition",
             "reason",
             "next",
             "step",
             "steps",
+            "priority",
+            "control",
             "metrics",
             "base_accuracy",
             "accuracy",
             "base_model",
             "dataset_version",
             "reward_version",
+            "start_from",
             "spec",
             "last_seq",
             "created_at",
             "started_at",
             "finished_at",
         ]
+
+    def get_transition(self, job: Job) -> str:
+        return job.transition.name if job.transition else ""
+
+    @extend_schema_field(ControlOutput)
+    def get_control(self, job: Job) -> dict[str, Any]:
+        return summarize_control(job)
 
 
 class EventOutput(serializers.Serializer[Any]):

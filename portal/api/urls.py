@@ -5,7 +5,7 @@ from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersV
 from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
 from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
-from portal.api.views.jobs import CancelJobView, JobEventsView, JobsView, JobView
+from portal.api.views.jobs import CancelJobView, JobEventsView, JobsView, JobView, PauseJobView, ResumeJobView
 from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
@@ -26,6 +26,8 @@ urlpatterns = [
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
     path("jobs/", JobsView.as_view(), name="jobs"),
     path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),
+    path("jobs/<uuid:job_id>/pause/", PauseJobView.as_view(), name="job-pause"),
+    path("jobs/<uuid:job_id>/resume/", ResumeJobView.as_view(), name="job-resume"),
     path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),

@@ -5,7 +5,7 @@ Every function takes a job the caller has already found for its tenant, and read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,11 +13,14 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from portal.jobs.models import Job, JobEvent
+from engine.events import TERMINAL_STATUSES
+from portal.jobs.models import Job, JobEvent, Status
 
 MAX_POINTS = 1000
 """Of a curve: more cannot be told apart on a screen."""
 SPARKLINE_STEPS = 60
+IDLE = TERMINAL_STATUSES | {Status.QUEUED, Status.PAUSED}
+"""While it is in one of these a job does not run."""
 
 MESSAGES = Q(type__in=("status", "notice", "evaluation")) | Q(type="adapter", payload__final=True)
 """Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
@@ -50,7 +53,18 @@ def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> list[JobEven
 
 def messages(job: Job, *, limit: int = 30) -> list[JobEvent]:
     """The latest events that read as a message, newest first."""
-    return list(_events(job, MESSAGES).order_by("-seq")[:limit])
+    return list(_events(job, MESSAGES | Q(seq__in=_changes(job))).order_by("-seq")[:limit])
+
+
+def _changes(job: Job) -> list[int]:
+    """Seqs of the ``control`` events that brought other steps or another priority; pauses have events of their own."""
+    found, before = [], (job.spec["training"]["steps"], 0)
+    for seq, payload in _events(job, Q(type="control")).order_by("seq").values_list("seq", "payload"):
+        after = (payload["steps"], payload["priority"])
+        if after != before:
+            found.append(seq)
+        before = after
+    return found
 
 
 def reward_histories(jobs: Iterable[Job]) -> dict[UUID, list[float]]:
@@ -65,20 +79,34 @@ def reward_histories(jobs: Iterable[Job]) -> dict[UUID, list[float]]:
     return histories
 
 
-def elapsed(job: Job) -> timedelta | None:
-    """Time since the job first ran, up to its end."""
+def elapsed(job: Job, now: datetime | None = None) -> timedelta | None:
+    """How long the job has run, pauses left out; None before it first ran."""
     if job.started_at is None:
         return None
-    return (job.finished_at or timezone.now()) - job.started_at
+    ran, since = timedelta(), None
+    for moment, status in _statuses(job):
+        ran += moment - since if since else timedelta()
+        since = None if status in IDLE else moment
+    return ran + ((now or timezone.now()) - since if since else timedelta())
 
 
 def seconds_left(job: Job, now: datetime | None = None) -> float | None:
-    """Estimate for the remaining steps from the pace of those done; None before the second step or after the end."""
-    if job.is_finished or job.step < 2 or job.started_at is None:
+    """Estimate for the remaining steps from the pace of those done since the last pause.
+
+    None before there are two of them, while the job is paused and after its end.
+    """
+    if job.status in IDLE or job.started_at is None:
         return None
-    times = list(_events(job, Q(type="step")).order_by("-seq").values_list("time", flat=True)[:10])
+    paused_at = max((moment for moment, status in _statuses(job) if status == Status.PAUSED), default=job.started_at)
+    steps = _events(job, Q(type="step", time__gte=paused_at)).order_by("-seq")
+    times = list(steps.values_list("time", flat=True)[:10])
     if len(times) < 2:
         return None
     pace = (times[0] - times[-1]).total_seconds() / (len(times) - 1)
     since_last = ((now or timezone.now()) - times[0]).total_seconds()
     return pace * (job.steps - job.step) - min(since_last, pace)
+
+
+def _statuses(job: Job) -> Iterator[tuple[datetime, str]]:
+    for moment, payload in _events(job, Q(type="status")).order_by("seq").values_list("time", "payload"):
+        yield moment, payload["status"]

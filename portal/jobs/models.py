@@ -2,7 +2,8 @@
 
 Invariants: ``JobEvent`` is the truth and append-only; everything of ``Job`` under "projection" is what the events
 1..``last_seq`` say, applied in order. ``last_seq`` is the highest seq below which no event is missing; readers see no
-event above it, so a reader's cursor never skips one that comes late.
+event above it, so a reader's cursor never skips one that comes late. What the tenant wants of a job is kept as a whole
+with a revision; the engine goes by it once ``applied_revision`` has reached ``control_revision``.
 """
 
 import uuid
@@ -11,9 +12,10 @@ from django.conf import settings
 from django.db import models
 
 from engine.events import TERMINAL_STATUSES
-from engine.spec import JobSpec
+from engine.spec import JobControl, JobSpec
 from portal.base_models.models import BaseModel
 from portal.datasets.models import DatasetVersion
+from portal.jobs.transitions import CANCELLING, PAUSING, RESUMING, Transition
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
 
@@ -22,6 +24,7 @@ class Status(models.TextChoices):
     QUEUED = "queued", "Queued"
     PREPARING = "preparing", "Preparing"
     RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
     SUCCEEDED = "succeeded", "Succeeded"
     FAILED = "failed", "Failed"
     CANCELLED = "cancelled", "Cancelled"
@@ -37,15 +40,24 @@ class Job(models.Model):
     base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="jobs")
     dataset_version = models.ForeignKey(DatasetVersion, on_delete=models.RESTRICT, related_name="jobs")
     reward_version = models.ForeignKey(RewardVersion, on_delete=models.RESTRICT, related_name="jobs")
+    start_from = models.ForeignKey(
+        "adapters.AdapterVersion", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     spec = models.JSONField(help_text="engine.spec.JobSpec as sent to the engine.")
     created_at = models.DateTimeField(auto_now_add=True)
     idempotency_key = models.CharField(max_length=200, blank=True)
     request_sha256 = models.CharField(max_length=64, blank=True, help_text="Of the request with the idempotency key.")
 
+    # What the tenant wants: engine.spec.JobControl.
+    control_revision = models.PositiveIntegerField(default=0, help_text="Counts the changes; 0 as submitted.")
+    wants_paused = models.BooleanField(default=False)
+    wants_cancelled = models.BooleanField(default=False)
+    wanted_priority = models.SmallIntegerField(default=0)
+    wanted_steps = models.PositiveIntegerField(help_text="In all.")
+
     # Outbox: a command is sent again until the engine's events show that it arrived.
     submit_sent_at = models.DateTimeField(null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(null=True, blank=True)
-    cancel_sent_at = models.DateTimeField(null=True, blank=True)
+    control_sent_at = models.DateTimeField(null=True, blank=True, help_text="Empty: this revision was never sent.")
 
     # Projection of the events 1..last_seq.
     last_seq = models.PositiveIntegerField(default=0)
@@ -54,6 +66,8 @@ class Job(models.Model):
     next = models.TextField(blank=True)
     step = models.PositiveIntegerField(default=0)
     steps = models.PositiveIntegerField()
+    priority = models.SmallIntegerField(default=0)
+    applied_revision = models.PositiveIntegerField(default=0, help_text="Of the control the engine goes by.")
     metrics = models.JSONField(default=dict, help_text="Of the last committed step.")
     base_accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, before training.")
     accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, of the last adapter version evaluated.")
@@ -79,8 +93,49 @@ class Job(models.Model):
         return self.status in TERMINAL_STATUSES
 
     @property
-    def is_cancelling(self) -> bool:
-        return self.cancel_requested_at is not None and not self.is_finished
+    def transition(self) -> Transition | None:
+        """What the tenant has asked for and the engine has not reported yet."""
+        if self.is_finished:
+            return None
+        if self.wants_cancelled:
+            return CANCELLING
+        if self.wants_paused != (self.status == Status.PAUSED):
+            return PAUSING if self.wants_paused else RESUMING
+        return None
+
+    @property
+    def state_label(self) -> str:
+        return self.transition.label if self.transition else str(self.get_status_display())
+
+    @property
+    def state_reason(self) -> str:
+        """Why the job is in its state, for people."""
+        return self.transition.reason if self.transition else self.reason
+
+    @property
+    def state_next(self) -> str:
+        """What happens next, for people."""
+        return self.transition.next if self.transition else self.next
+
+    @property
+    def is_control_pending(self) -> bool:
+        """The engine does not yet go by the tenant's last change."""
+        return self.control_revision > self.applied_revision and not self.is_finished
+
+    @property
+    def gave_up_its_place(self) -> bool:
+        """Paused and meant to stay so: it holds nothing in rollout and trainer."""
+        return self.status == Status.PAUSED and self.wants_paused
+
+    def to_control(self) -> JobControl:
+        """What the tenant wants, once there was a first change."""
+        return JobControl(
+            revision=self.control_revision,
+            paused=self.wants_paused and not self.wants_cancelled,  # a paused job is woken to be ended
+            cancelled=self.wants_cancelled,
+            priority=self.wanted_priority,
+            steps=self.wanted_steps,
+        )
 
     def to_spec(self) -> JobSpec:
         return JobSpec.model_validate(self.spec)

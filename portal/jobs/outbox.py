@@ -1,7 +1,8 @@
 """Commands to the engine, sent at least once.
 
 What is still to be sent is read from the jobs themselves: a job no event has come for needs its submit command, an
-unfinished job with a cancel request its cancel command. Commands are idempotent, so sending one again is harmless.
+unfinished job whose control the engine has not applied the whole of that control. Commands are idempotent, so sending
+one again is harmless.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from engine.events import TERMINAL_STATUSES
-from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, ENGINE_QUEUE, SUBMIT_JOB
+from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, ENGINE_QUEUE, SUBMIT_JOB
 from portal.celery import app
 from portal.jobs.models import Job
 
@@ -26,10 +27,10 @@ logger = logging.getLogger(__name__)
 RESEND_AFTER = timedelta(seconds=60)
 
 
-def send_command(name: str, argument: Any) -> bool:
+def send_command(name: str, *arguments: Any) -> bool:
     """Hand one command to the broker; False where the broker cannot be reached (the sweep comes back to it)."""
     try:
-        app.send_task(name, args=[argument], queue=ENGINE_QUEUE, retry=False)
+        app.send_task(name, args=list(arguments), queue=ENGINE_QUEUE, retry=False)
     except OperationalError as error:
         logger.warning("The broker cannot be reached, %s will be sent again: %s", name, error)
         return False
@@ -50,9 +51,12 @@ def send_commands(*, job_ids: Collection[uuid.UUID] | None = None, older_than: t
         if send_command(SUBMIT_JOB, job.spec):
             Job.objects.filter(pk=job.pk).update(submit_sent_at=timezone.now())
             sent += 1
-    for job in jobs.exclude(cancel_requested_at=None).filter(Q(cancel_sent_at=None) | Q(cancel_sent_at__lte=due)):
-        if send_command(CANCEL_JOB, job.pk.hex):
-            Job.objects.filter(pk=job.pk).update(cancel_sent_at=timezone.now())
+    unapplied = jobs.filter(control_revision__gt=F("applied_revision"))
+    for job in unapplied.filter(Q(control_sent_at=None) | Q(control_sent_at__lte=due)):
+        if send_command(CONTROL_JOB, job.pk.hex, job.to_control().model_dump(mode="json")):
+            # A revision made meanwhile is still to be sent.
+            same = Job.objects.filter(pk=job.pk, control_revision=job.control_revision)
+            same.update(control_sent_at=timezone.now())
             sent += 1
     return sent
 

@@ -17,6 +17,9 @@ PROJECTED_FIELDS = [
     "reason",
     "next",
     "step",
+    "steps",
+    "priority",
+    "applied_revision",
     "metrics",
     "base_accuracy",
     "accuracy",
@@ -49,7 +52,10 @@ def _apply(job: Job, event: JobEvent) -> None:
             job.finished_at = event.time if job.status in TERMINAL_STATUSES else None
         case "step":
             job.step = payload["step"]
-            job.metrics = {name: value for name, value in payload["metrics"].items() if value is not None}
+            job.metrics = payload["metrics"]
+        case "control":
+            job.applied_revision = payload["revision"]
+            job.priority, job.steps = payload["priority"], payload["steps"]
         case "evaluation" if payload["adapter_version"] is None:
             job.base_accuracy = payload["accuracy"]
         case "evaluation":

@@ -10,15 +10,25 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import Http404
 
-from portal.jobs.models import Job, JobEvent
+from engine.events import TERMINAL_STATUSES
+from portal.jobs.models import Job, JobEvent, Status
 from portal.tenants.models import Tenant
 
 
 def list_jobs(tenant: Tenant) -> QuerySet[Job]:
     """Newest first."""
     return Job.objects.filter(tenant=tenant).select_related(
-        "base_model", "dataset_version__dataset", "reward_version__reward_function", "created_by"
+        "base_model", "dataset_version__dataset", "reward_version__reward_function", "created_by", "start_from__job"
     )
+
+
+def count_active_jobs(tenant: Tenant) -> int:
+    """Jobs that count towards ``max_active_jobs``: those that have, or wait for, a place in rollout and trainer.
+
+    A paused job gave up its place, so that it can make room for another; one that is to go on counts at once.
+    """
+    jobs = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
+    return jobs.exclude(status=Status.PAUSED, wants_paused=True).count()
 
 
 def get_job(tenant: Tenant, job_id: uuid.UUID) -> Job:
@@ -87,13 +97,15 @@ def summarize_job(job: Job) -> dict[str, Any]:
         "id": str(job.pk),
         "name": job.name,
         "status": job.status,
-        "status_label": "Cancelling" if job.is_cancelling else job.get_status_display(),
-        "reason": job.reason,
-        "next": job.next,
-        "cancelling": job.is_cancelling,
+        "status_label": job.state_label,
+        "transition": job.transition.name if job.transition else "",
+        "reason": job.state_reason,
+        "next": job.state_next,
         "finished": job.is_finished,
         "step": job.step,
         "steps": job.steps,
+        "priority": job.priority,
+        "control": summarize_control(job),
         "metrics": job.metrics,
         "base_accuracy": job.base_accuracy,
         "accuracy": job.accuracy,
@@ -101,4 +113,16 @@ def summarize_job(job: Job) -> dict[str, Any]:
         "created_at": job.created_at.isoformat(),
         "started_at": job.started_at.isoformat() if job.started_at else None,
         "finished_at": job.finished_at.isoformat() if job.finished_at else None,
+    }
+
+
+def summarize_control(job: Job) -> dict[str, Any]:
+    """What the tenant wants of the job; the engine goes by it once ``applied_revision`` has reached ``revision``."""
+    return {
+        "revision": job.control_revision,
+        "applied_revision": job.applied_revision,
+        "paused": job.wants_paused,
+        "cancelled": job.wants_cancelled,
+        "priority": job.wanted_priority,
+        "steps": job.wanted_steps,
     }

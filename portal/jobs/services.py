@@ -1,8 +1,9 @@
-"""Writes of jobs: create, cancel, ingest what the engine reports, and the commands to the engine.
+"""Writes of jobs: create, control, ingest what the engine reports, and the commands to the engine.
 
 Invariants: a job exists before its command is sent, and the command is sent again until an event shows that the engine
 has it; an event is stored before it is acknowledged; a job's state follows its events in the order of their seq,
-whatever the order they arrived in.
+whatever the order they arrived in. What a tenant wants of a job changes under the job's lock, one revision a change,
+so no change is lost to another made at the same time.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import Http404
-from django.utils import timezone
 from pydantic import ValidationError
 
-from engine.events import TERMINAL_STATUSES, Event, EventBatch
-from engine.spec import JobSpec
-from portal.base_models.selectors import find_base_model, list_base_models
+from engine.events import Event, EventBatch
+from engine.spec import JobControl
+from portal.adapters.models import AdapterVersion
 from portal.datasets.models import DatasetVersion
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded, field_errors
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
 from portal.jobs.projection import advance_job
-from portal.json_values import make_storable, unstorable_fields
+from portal.jobs.selectors import count_active_jobs
+from portal.jobs.specs import build_spec
+from portal.json_values import make_storable
 from portal.live.wake import wake_readers
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
@@ -37,7 +39,6 @@ from portal.tenants.services import require_writer
 
 logger = logging.getLogger(__name__)
 
-SETTINGS_SECTIONS = ("environment", "sampling", "training", "lora", "evaluation", "limits", "seed")
 WAITING_REASON = "Waiting for the engine to take the job."
 
 
@@ -50,21 +51,25 @@ def create_job(
     dataset_version: DatasetVersion,
     reward_version: RewardVersion,
     settings: dict[str, Any],
+    start_from: AdapterVersion | None = None,
     idempotency_key: str = "",
 ) -> Job:
     """Create a job and send it to the engine.
 
     ``settings`` holds any of the sections ``environment``, ``sampling``, ``training``, ``lora``, ``evaluation``,
-    ``limits`` and ``seed`` of ``engine.spec.JobSpec``; what is left out takes its default. The same
-    ``idempotency_key`` with the same request returns the job it made the first time.
+    ``limits`` and ``seed`` of ``engine.spec.JobSpec``; what is left out takes its default. With ``start_from`` the job
+    continues from that adapter version, whose base model and LoRA settings it must have; the latter are its default.
+    The same ``idempotency_key`` with the same request returns the job it made the first time.
 
     Raises InvalidInput (field errors), QuotaExceeded, Conflict (key used for another request), NotAllowed, Http404.
     """
     require_writer(tenant=tenant, user=user)
     if dataset_version.dataset.tenant_id != tenant.pk or reward_version.reward_function.tenant_id != tenant.pk:
         raise Http404("No such dataset or reward version.")
+    if start_from is not None and start_from.job.tenant_id != tenant.pk:
+        raise Http404("No such adapter version.")
     job_id = uuid.uuid4()
-    spec = _build_spec(
+    spec = build_spec(
         job_id=job_id,
         tenant=tenant,
         name=name,
@@ -72,8 +77,11 @@ def create_job(
         dataset_version=dataset_version,
         reward_version=reward_version,
         settings=settings,
+        start_from=start_from,
     )
     request = [spec.name, base_model_id, str(dataset_version.pk), str(reward_version.pk), settings]
+    if start_from is not None:
+        request.append(str(start_from.pk))
     request_sha256 = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     with transaction.atomic():
         # The lock makes quota and idempotency key race-free: one job of a tenant is created at a time.
@@ -91,8 +99,10 @@ def create_job(
             base_model_id=base_model_id,
             dataset_version=dataset_version,
             reward_version=reward_version,
+            start_from=start_from,
             spec=spec.model_dump(mode="json"),
             steps=spec.training.steps,
+            wanted_steps=spec.training.steps,
             reason=WAITING_REASON,
             next="It starts as soon as the engine has room.",
             idempotency_key=idempotency_key,
@@ -101,48 +111,6 @@ def create_job(
         transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
         transaction.on_commit(lambda: wake_readers([job]))
     return job
-
-
-def _build_spec(
-    *,
-    job_id: uuid.UUID,
-    tenant: Tenant,
-    name: str,
-    base_model_id: str,
-    dataset_version: DatasetVersion,
-    reward_version: RewardVersion,
-    settings: dict[str, Any],
-) -> JobSpec:
-    errors = []
-    base_model = find_base_model(base_model_id)
-    if base_model is None:
-        offered = ", ".join(model.pk for model in list_base_models()) or "none; ask the operator to enable one"
-        errors.append(FieldError("base_model", f"Unknown base model {base_model_id!r}. Offered: {offered}."))
-    if not name.strip():
-        errors.append(FieldError("name", "Give the job a name."))
-    if dataset_version.train_rows < 1:
-        errors.append(FieldError("dataset_version", "This dataset version has no training rows."))
-    errors += [
-        FieldError(section, "is not a known setting; check the spelling")
-        for section in sorted(settings.keys() - set(SETTINGS_SECTIONS))
-    ]
-    errors += unstorable_fields(settings)
-    if errors or base_model is None:
-        raise InvalidInput("The job was not created.", fields=errors)
-    data = {
-        **settings,
-        "job_id": job_id.hex,
-        "tenant_id": tenant.pk.hex,
-        "name": name.strip(),
-        "base_model": base_model.to_spec().model_dump(),
-        "dataset": dataset_version.to_ref().model_dump(),
-        "reward": reward_version.spec,
-        "weight": tenant.weight,
-    }
-    try:
-        return JobSpec.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput("The job was not created.", fields=field_errors(error, data)) from None
 
 
 def _same_request(earlier: Job, request_sha256: str) -> Job:
@@ -154,12 +122,29 @@ def _same_request(earlier: Job, request_sha256: str) -> Job:
 
 
 def _check_quota(tenant: Tenant) -> None:
-    active = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES).count()
+    active = count_active_jobs(tenant)
     if active >= tenant.max_active_jobs:
         raise QuotaExceeded(
             f"{tenant.name} has {active} active job(s), its limit is {tenant.max_active_jobs}.",
-            hint="Wait until one finishes, cancel one, or ask the operator for a higher limit.",
+            hint="Wait until one finishes, pause or cancel one, or ask the operator for a higher limit.",
         )
+
+
+def pause_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
+    """Ask the engine to pause the job; it gives up its place and keeps every committed step.
+
+    Once paused it does not count towards ``max_active_jobs``. Raises Conflict for a job that has ended or is being
+    cancelled, NotAllowed, Http404.
+    """
+    return _change_control(tenant=tenant, user=user, job_id=job_id, wants_paused=True)
+
+
+def resume_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
+    """Ask the engine to go on with a paused job.
+
+    Raises QuotaExceeded where the tenant has no room for one more active job, and as ``pause_job``.
+    """
+    return _change_control(tenant=tenant, user=user, job_id=job_id, wants_paused=False)
 
 
 def cancel_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
@@ -167,17 +152,65 @@ def cancel_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
 
     The engine's ``status`` event makes it cancelled; until then the job is "cancelling". Raises NotAllowed, Http404.
     """
+    return _change_control(tenant=tenant, user=user, job_id=job_id, wants_cancelled=True)
+
+
+def set_priority(*, tenant: Tenant, user: User, job_id: uuid.UUID, priority: int) -> Job:
+    """Among the tenant's own jobs the highest priority, -10 to 10, goes first.
+
+    Raises InvalidInput, and as ``pause_job``.
+    """
+    return _change_control(tenant=tenant, user=user, job_id=job_id, wanted_priority=priority)
+
+
+def extend_job(*, tenant: Tenant, user: User, job_id: uuid.UUID, steps: int) -> Job:
+    """Make the job end after ``steps`` steps in all: more than before, or fewer, but not below those done.
+
+    Raises InvalidInput, and as ``pause_job``.
+    """
+    return _change_control(tenant=tenant, user=user, job_id=job_id, wanted_steps=steps)
+
+
+def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes: Any) -> Job:
+    """Change what the tenant wants of the job: one new revision, or none where nothing changes."""
     require_writer(tenant=tenant, user=user)
     with transaction.atomic():
+        # The tenant's lock comes first, as in create_job: the quota holds against both.
+        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         job = Job.objects.select_for_update().filter(tenant=tenant, pk=job_id).first()
         if job is None:
             raise Http404("No such job.")
-        if not job.is_finished and job.cancel_requested_at is None:
-            job.cancel_requested_at = timezone.now()
-            job.save(update_fields=["cancel_requested_at"])
-            transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
-            transaction.on_commit(lambda: wake_readers([job]))
+        if all(getattr(job, name) == value for name, value in changes.items()):
+            return job
+        if "wants_cancelled" in changes and job.is_finished:
+            return job
+        if job.is_finished or job.wants_cancelled:
+            how = f"has ended: {job.state_label.lower()}" if job.is_finished else "is being cancelled, which is final"
+            raise Conflict(f"{job.name} {how}.", hint="Start a new job; it can continue from an adapter of this one.")
+        if changes.get("wants_paused") is False and job.gave_up_its_place:
+            _check_quota(tenant)
+        for name, value in changes.items():
+            setattr(job, name, value)
+        job.control_revision += 1
+        job.control_sent_at = None
+        _check_control(job, changes)
+        job.save(update_fields=[*changes, "control_revision", "control_sent_at"])
+        transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
+        transaction.on_commit(lambda: wake_readers([job]))
     return job
+
+
+def _check_control(job: Job, changes: dict[str, Any]) -> None:
+    data = {"priority": job.wanted_priority, "steps": job.wanted_steps}
+    fields = []
+    try:
+        JobControl.model_validate({**data, "revision": job.control_revision})
+    except ValidationError as error:
+        fields = field_errors(error, data)
+    if not fields and "wanted_steps" in changes and job.wanted_steps < job.step:
+        fields = [FieldError("steps", f"must be at least {job.step}: so many are done")]
+    if fields:
+        raise InvalidInput("The job was not changed.", fields=fields)
 
 
 def ingest_events(*, batch: EventBatch) -> dict[str, int]:

@@ -7,7 +7,11 @@ urlpatterns = [
     path("", views.job_list, name="list"),
     path("new/", views.job_new, name="new"),
     path("<uuid:job_id>/", views.job_detail, name="detail"),
+    path("<uuid:job_id>/pause/", views.job_pause, name="pause"),
+    path("<uuid:job_id>/resume/", views.job_resume, name="resume"),
     path("<uuid:job_id>/cancel/", views.job_cancel, name="cancel"),
+    path("<uuid:job_id>/steps/", views.job_steps, name="steps"),
+    path("<uuid:job_id>/priority/", views.job_priority, name="priority"),
     # Parts of the job page, fetched again when the socket brings news.
     path("<uuid:job_id>/summary/", views.job_summary, name="summary"),
     path("<uuid:job_id>/rollouts/", views.job_rollouts, name="rollouts"),

@@ -92,6 +92,12 @@ def add_service_errors(form: BaseForm, error: ServiceError, names: Mapping[str, 
         form.add_error(None, f"{error.message} {error.hint}".strip())
 
 
+def in_words(error: ServiceError) -> str:
+    """A service's refusal as one text, where there is no form to show it in."""
+    said = [sentence(item, label=item.field.capitalize()) for item in error.fields] or [error.message]
+    return " ".join([*said, error.hint]).strip()
+
+
 def sentence(item: FieldError, *, label: str) -> str:
     """``must be at most 16`` -> ``Rank must be at most 16.``; messages that are sentences stay as they are."""
     message = item.message

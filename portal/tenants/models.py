@@ -22,7 +22,9 @@ class Tenant(models.Model):
         validators=[MinValueValidator(0.001), MaxValueValidator(1000)],
         help_text="Share of rollout and trainer relative to other tenants.",
     )
-    max_active_jobs = models.PositiveIntegerField(default=4, help_text="Jobs queued, preparing or running at once.")
+    max_active_jobs = models.PositiveIntegerField(
+        default=4, help_text="Jobs queued, preparing or running at once; paused ones do not count."
+    )
     max_dataset_bytes = models.PositiveBigIntegerField(default=100 * 1024 * 1024, help_text="Size of one upload.")
     max_dataset_rows = models.PositiveIntegerField(default=100_000, help_text="Rows of one dataset version.")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -59,6 +59,7 @@ const PARTS_BY_TYPE = {
   evaluation: ["messages"],
   adapter: ["adapters", "messages"],
   adapter_removed: ["adapters"],
+  control: ["messages"],
   rollout: ["rollout"],
 };
 const PARTS = new Set(Object.values(PARTS_BY_TYPE).flat());

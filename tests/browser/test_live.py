@@ -110,7 +110,7 @@ def test_cancelling_asks_first(page: Page, ours: Owned, aside: Aside) -> None:
     page.get_by_role("button", name="Cancel job").click()
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.get_by_text("Cancelling", exact=True)).to_be_visible()
-    assert aside(Job.objects.get, pk=ours.job.pk).is_cancelling
+    assert aside(Job.objects.get, pk=ours.job.pk).wants_cancelled
 
 
 def test_the_keyboard_reaches_pages_and_help(page: Page, ours: Owned) -> None:

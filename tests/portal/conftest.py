@@ -42,12 +42,10 @@ def portal_settings(settings: Any, tmp_path: Path) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Commands handed to the broker, as (name, argument); the broker itself is faked."""
-    sent: list[tuple[str, Any]] = []
-    monkeypatch.setattr(
-        "portal.jobs.outbox.app.send_task", lambda name, args, queue, retry: sent.append((name, args[0]))
-    )
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Commands handed to the broker, as (name, argument, ...); the broker itself is faked."""
+    sent: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("portal.jobs.outbox.app.send_task", lambda name, args, queue, retry: sent.append((name, *args)))
     return sent
 
 

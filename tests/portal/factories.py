@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 
 from engine.events import (
     AdapterPublished,
+    ControlApplied,
     Episode,
     Evaluated,
     Event,
@@ -120,6 +121,10 @@ def make_batch(job: Job, *payloads: Payload, first: int = 1) -> EventBatch:
 
 def status(name: str, reason: str, following: str = "") -> StatusChanged:
     return StatusChanged(status=name, reason=reason, next=following)  # type: ignore[arg-type]
+
+
+def control(revision: int, *, priority: int = 0, steps: int = 2) -> ControlApplied:
+    return ControlApplied(revision=revision, priority=priority, steps=steps)
 
 
 def step(number: int, **metrics: float) -> StepCommitted:

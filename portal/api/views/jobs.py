@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import uuid
 
+from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.adapters.selectors import get_adapter_version
 from portal.api import serializers
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.datasets.selectors import get_dataset_version
 from portal.errors import FieldError, InvalidInput
 from portal.jobs.models import Job
 from portal.jobs.selectors import get_job, list_jobs, read_news
-from portal.jobs.services import cancel_job, create_job
+from portal.jobs.services import cancel_job, create_job, extend_job, pause_job, resume_job, set_priority
 from portal.rewards.selectors import get_reward_version
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -44,6 +46,7 @@ class JobsView(TenantListView[Job]):
             raise InvalidInput(
                 "The job was not created.", fields=[FieldError("Idempotency-Key", "must have at most 200 characters")]
             )
+        start_from = get_adapter_version(self.tenant, data["start_from"]) if data["start_from"] else None
         job = create_job(
             tenant=self.tenant,
             user=self.user,
@@ -52,6 +55,7 @@ class JobsView(TenantListView[Job]):
             dataset_version=get_dataset_version(self.tenant, data["dataset_version"]),
             reward_version=get_reward_version(self.tenant, data["reward_version"]),
             settings=data["settings"],
+            start_from=start_from,
             idempotency_key=key,
         )
         return Response(serializers.JobOutput(job).data, status=201)
@@ -61,6 +65,48 @@ class JobView(ApiView):
     @extend_schema(summary="One job", responses={200: serializers.JobOutput, **ERRORS})
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         return Response(serializers.JobOutput(get_job(self.tenant, job_id)).data)
+
+    @extend_schema(
+        summary="Change a job's priority or number of steps",
+        description="The engine goes by it from the next step on. With both, both or neither are changed.",
+        request=serializers.JobChange,
+        responses={202: serializers.JobOutput, **ERRORS, **CONFLICT},
+    )
+    def patch(self, request: Request, job_id: uuid.UUID) -> Response:
+        job = get_job(self.tenant, job_id)
+        data = validated(serializers.JobChange(data=request.data))
+        if not data:
+            raise InvalidInput("The job was not changed.", hint="Send priority, steps or both.")
+        with transaction.atomic():
+            if "priority" in data:
+                job = set_priority(tenant=self.tenant, user=self.user, job_id=job_id, priority=data["priority"])
+            if "steps" in data:
+                job = extend_job(tenant=self.tenant, user=self.user, job_id=job_id, steps=data["steps"])
+        return Response(serializers.JobOutput(job).data, status=202)
+
+
+class PauseJobView(ApiView):
+    @extend_schema(
+        summary="Pause a job",
+        description="It gives up its place, keeps every committed step and no longer counts as an active job.",
+        request=None,
+        responses={202: serializers.JobOutput, **ERRORS, **CONFLICT},
+    )
+    def post(self, request: Request, job_id: uuid.UUID) -> Response:
+        job = pause_job(tenant=self.tenant, user=self.user, job_id=job_id)
+        return Response(serializers.JobOutput(job).data, status=202)
+
+
+class ResumeJobView(ApiView):
+    @extend_schema(
+        summary="Resume a paused job",
+        description="It goes on from its last committed step. It counts as an active job again.",
+        request=None,
+        responses={202: serializers.JobOutput, **ERRORS, **CONFLICT},
+    )
+    def post(self, request: Request, job_id: uuid.UUID) -> Response:
+        job = resume_job(tenant=self.tenant, user=self.user, job_id=job_id)
+        return Response(serializers.JobOutput(job).data, status=202)
 
 
 class CancelJobView(ApiView):

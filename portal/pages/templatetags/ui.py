@@ -25,6 +25,7 @@ STATUS_ICONS = {
     "queued": "clock",
     "preparing": "loader-circle",
     "running": "loader-circle",
+    "paused": "pause",
     "succeeded": "check",
     "failed": "circle-alert",
     "cancelled": "ban",

@@ -58,7 +58,7 @@ def test_a_reading_token_reads(ours):
         assert answer.status_code == 403
         assert "needs 'write'" in error_of(answer)["message"]
     ours.job.refresh_from_db()
-    assert ours.job.cancel_requested_at is None
+    assert ours.job.control_revision == 0
 
 
 def test_a_writing_token_reads_too(ours):

@@ -14,6 +14,9 @@ def test_the_walk_sees_the_routes():
     assert {route.pattern for route in ROUTES} >= {
         "api/v1/jobs/<uuid:job_id>/",
         "api/v1/jobs/<uuid:job_id>/events/",
+        "api/v1/jobs/<uuid:job_id>/pause/",
+        "api/v1/jobs/<uuid:job_id>/resume/",
+        "api/v1/jobs/<uuid:job_id>/cancel/",
         "api/v1/adapters/<uuid:adapter_id>/link/",
         "api/v1/datasets/<uuid:dataset_id>/versions/",
     }
@@ -42,8 +45,18 @@ def test_lists_show_only_the_own(api, ours, theirs, name):
     assert answer["count"] == 1
 
 
-@pytest.mark.parametrize("field", ["dataset_version", "reward_version"])
-def test_a_job_cannot_name_foreign_versions(api, ours, theirs, field, commands):
+@pytest.mark.parametrize("change", [{"priority": 1}, {"steps": 5}, {"priority": "x"}, {}])
+def test_a_foreign_job_cannot_be_changed(api, theirs, change):
+    """Whatever the body, right or wrong."""
+    answers = [
+        api.patch(f"/api/v1/jobs/{job_id}/", change, "application/json") for job_id in (theirs.job.pk, uuid.uuid4())
+    ]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].json() == answers[1].json()
+
+
+@pytest.mark.parametrize("field", ["dataset_version", "reward_version", "start_from"])
+def test_a_job_cannot_name_foreign_objects(api, ours, theirs, field, commands):
     commands.clear()
     body = {
         "name": "borrowed",
@@ -51,7 +64,8 @@ def test_a_job_cannot_name_foreign_versions(api, ours, theirs, field, commands):
         "dataset_version": str(ours.dataset_version.pk),
         "reward_version": str(ours.reward_version.pk),
     }
-    foreign = api.post("/api/v1/jobs/", {**body, field: str(getattr(theirs, field).pk)}, "application/json")
+    named = theirs.adapter if field == "start_from" else getattr(theirs, field)
+    foreign = api.post("/api/v1/jobs/", {**body, field: str(named.pk)}, "application/json")
     missing = api.post("/api/v1/jobs/", {**body, field: str(uuid.uuid4())}, "application/json")
     assert foreign.status_code == missing.status_code == 404
     assert foreign.json() == missing.json()

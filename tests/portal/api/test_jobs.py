@@ -1,6 +1,7 @@
 """Jobs and adapters over the API."""
 
 import pytest
+import yaml
 from django.test import Client
 
 from engine.spec import SUBMIT_JOB
@@ -8,9 +9,13 @@ from portal.api.throttling import WriteThrottle
 from portal.base_models.services import BUNDLED_ID
 from portal.jobs.models import Job
 from portal.jobs.services import ingest_events
-from tests.portal.factories import make_batch, rollout, span, status
+from tests.portal.factories import control, make_batch, rollout, span, status
 
 URL = "/api/v1/jobs/"
+
+
+def patch(client, owned, data):
+    return client.patch(f"{URL}{owned.job.pk}/", data, "application/json")
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def test_start(api, ours, body, commands, django_capture_on_commit_callbacks):
     assert answer.status_code == 201
     job = Job.objects.get(pk=answer.json()["id"])
     assert (job.tenant, job.created_by, job.steps) == (ours.tenant, ours.user, 3)
-    assert [name for name, _ in commands] == [SUBMIT_JOB]
+    assert [name for name, *_ in commands] == [SUBMIT_JOB]
     shown = api.get(f"{URL}{job.pk}/").json()
     assert shown == answer.json()
     assert (shown["status"], shown["spec"]["training"]["steps"]) == ("queued", 3)
@@ -82,9 +87,85 @@ def test_the_quota(api, ours, body):
     assert "limit is 1" in error["message"] and error["hint"]
 
 
-def test_cancel(api, ours):
-    answer = api.post(f"{URL}{ours.job.pk}/cancel/")
-    assert (answer.status_code, answer.json()["cancelling"]) == (202, True)
+@pytest.mark.parametrize(("action", "transition"), [("pause", "pausing"), ("cancel", "cancelling"), ("resume", "")])
+def test_actions(api, ours, action, transition):
+    for _ in range(2):
+        answer = api.post(f"{URL}{ours.job.pk}/{action}/")
+        assert (answer.status_code, answer.json()["transition"]) == (202, transition)
+        assert answer.json()["control"]["revision"] == (1 if transition else 0)
+
+
+def test_changing_priority_and_steps(api, ours):
+    answer = patch(api, ours, {"priority": 4})
+    assert (answer.status_code, answer.json()["control"]["priority"]) == (202, 4)
+    assert answer.json()["priority"] == 0  # until the engine goes by it
+    shown = patch(api, ours, {"priority": 5, "steps": 40}).json()
+    assert shown["control"] == {
+        "revision": 3,
+        "applied_revision": 0,
+        "paused": False,
+        "cancelled": False,
+        "priority": 5,
+        "steps": 40,
+    }
+    ingest_events(batch=make_batch(ours.job, control(3, priority=5, steps=40), first=4))
+    shown = api.get(f"{URL}{ours.job.pk}/").json()
+    assert (shown["priority"], shown["steps"], shown["control"]["applied_revision"]) == (5, 40, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"priority": 5, "steps": 0}, ["steps"]),
+        ({"priority": 50, "steps": 40}, ["priority"]),
+        ({"priority": "high"}, ["priority"]),
+        ({"priority": None}, ["priority"]),
+        ({"steps": 2**70}, ["steps"]),
+        ({"prioritty": 3}, []),
+        ({}, []),
+    ],
+)
+def test_a_faulty_change_changes_nothing(api, ours, change, fields):
+    answer = patch(api, ours, change)
+    assert answer.status_code == 400
+    assert [item["field"] for item in answer.json()["error"]["fields"]] == fields
+    ours.job.refresh_from_db()
+    assert (ours.job.control_revision, ours.job.wanted_priority) == (0, 0)
+
+
+def test_changing_what_has_ended(api, ours):
+    ingest_events(batch=make_batch(ours.job, status("succeeded", "Done."), first=4))
+    for answer in (patch(api, ours, {"priority": 1}), api.post(f"{URL}{ours.job.pk}/pause/")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+
+
+def test_resuming_needs_room(api, ours, body):
+    api.post(f"{URL}{ours.job.pk}/pause/")
+    ingest_events(batch=make_batch(ours.job, control(1), status("paused", "Paused on request."), first=4))
+    ours.tenant.max_active_jobs = 1
+    ours.tenant.save()
+    assert post(api, body).status_code == 201
+    answer = api.post(f"{URL}{ours.job.pk}/resume/")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "quota_exceeded")
+
+
+def test_continuing_from_an_adapter(api, ours, body):
+    answer = post(api, {**body, "start_from": str(ours.adapter.pk)})
+    assert answer.status_code == 201
+    shown = answer.json()
+    assert shown["start_from"] == str(ours.adapter.pk)
+    assert shown["spec"]["start_from"] == {"job_id": ours.job.pk.hex, "version": 1}
+    faulty = post(api, {**body, "start_from": str(ours.adapter.pk), "settings": {"lora": {"rank": 8}}})
+    assert [item["field"] for item in faulty.json()["error"]["fields"]] == ["lora.rank"]
+    assert post(api, {**body, "start_from": "v1"}).json()["error"]["fields"][0]["field"] == "start_from"
+    assert post(api, {**body, "start_from": None}).json()["start_from"] is None
+
+
+def test_the_schema_describes_control(api, ours):
+    paths = yaml.safe_load(api.get("/api/v1/schema/").content)["paths"]
+    assert "patch" in paths["/api/v1/jobs/{job_id}/"]
+    for action in ("pause", "resume", "cancel"):
+        assert "202" in paths[f"/api/v1/jobs/{{job_id}}/{action}/"]["post"]["responses"]
 
 
 def test_events(api, ours):

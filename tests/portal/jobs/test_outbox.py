@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from engine.spec import ACKNOWLEDGE_EVENTS, CANCEL_JOB, SUBMIT_JOB
+from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SUBMIT_JOB
 from portal.jobs.models import Job
 from portal.jobs.outbox import RESEND_AFTER, send_commands
 from portal.jobs.services import cancel_job, ingest_events
@@ -26,7 +26,7 @@ def broken_broker(monkeypatch):
 
 
 def names(commands):
-    return [name for name, _ in commands]
+    return [name for name, *_ in commands]
 
 
 def test_a_job_survives_a_broker_that_is_down(ours, commands, broken_broker, django_capture_on_commit_callbacks):
@@ -37,7 +37,7 @@ def test_a_job_survives_a_broker_that_is_down(ours, commands, broken_broker, dja
     broken_broker.undo()
     commands.clear()
     resend_commands()
-    assert names(commands) == [SUBMIT_JOB, CANCEL_JOB]
+    assert names(commands) == [SUBMIT_JOB, CONTROL_JOB]
     resend_commands()
     assert len(commands) == 2
 

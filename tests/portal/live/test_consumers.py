@@ -14,7 +14,7 @@ from django.test import Client
 from engine.events import EventBatch
 from portal.base_models.services import ensure_bundled_base_model
 from portal.jobs.models import Job
-from portal.jobs.services import cancel_job, ingest_events
+from portal.jobs.services import cancel_job, extend_job, ingest_events, pause_job, set_priority
 from portal.live import consumers
 from portal.live.consumers import CLOSE_NOT_FOUND, CLOSE_SIGNED_OUT, JobConsumer
 from portal.tenants.models import Membership
@@ -152,13 +152,17 @@ async def test_what_comes_right_after_the_backlog_was_read_is_sent(ours, session
     await socket.disconnect()
 
 
-async def test_a_cancel_request_shows_without_an_event(ours, session):
+@pytest.mark.parametrize(
+    ("service", "wanted"),
+    [(cancel_job, {}), (pause_job, {}), (set_priority, {"priority": 2}), (extend_job, {"steps": 9})],
+)
+async def test_what_is_asked_for_shows_without_an_event(ours, session, service, wanted):
     socket = await connect(f"/ws/jobs/{ours.job.pk}/", session)
-    assert not (await socket.receive())["job"]["cancelling"]
-    await sync_to_async(cancel_job)(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
+    assert (await socket.receive())["job"]["control"]["revision"] == 0
+    await sync_to_async(service)(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk, **wanted)
     message = await socket.receive()
     assert message["events"] == []
-    assert message["job"]["cancelling"]
+    assert message["job"]["control"]["revision"] == 1
     await socket.disconnect()
 
 

@@ -26,7 +26,8 @@ PLAIN = [
     "tenants:members",
 ]
 WITH_ID = routes_with_ids(without=NOT_PAGES)
-GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(("cancel/", "revoke/", "switch/"))]
+ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/")
+GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 
 
 def names(routes: list[Route]) -> list[str]:
@@ -70,12 +71,13 @@ def test_objects_of_another_tenant_do_not_exist(browser: Client, theirs: Owned, 
 
 @pytest.mark.parametrize(
     ("name", "query"),
-    [("rewards:new", "from"), ("jobs:new", "from"), ("adapters:list", "job")],
+    [("rewards:new", "from"), ("jobs:new", "from"), ("jobs:new", "start_from"), ("adapters:list", "job")],
 )
 def test_objects_of_another_tenant_do_not_exist_in_queries(
     browser: Client, theirs: Owned, name: str, query: str
 ) -> None:
     value = theirs.reward_version.pk if name == "rewards:new" else theirs.job.pk
+    value = theirs.adapter.pk if query == "start_from" else value
     assert browser.get(reverse(name), {query: value}).status_code == 404
     assert browser.get(reverse(name), {query: "not-an-id"}).status_code == 404
 
@@ -83,10 +85,17 @@ def test_objects_of_another_tenant_do_not_exist_in_queries(
 def test_a_job_cannot_be_made_of_another_tenants_data(browser: Client, ours: Owned, theirs: Owned) -> None:
     answer = browser.post(
         reverse("jobs:new"),
-        {"name": "x", "dataset_version": theirs.dataset_version.pk, "reward_version": theirs.reward_version.pk},
+        {
+            "name": "x",
+            "dataset_version": theirs.dataset_version.pk,
+            "reward_version": theirs.reward_version.pk,
+            "start_from": theirs.adapter.pk,
+        },
     )
     form = answer.context["form"]
-    assert form.has_error("dataset_version", "invalid_choice") and form.has_error("reward_version", "invalid_choice")
+    for name in ("dataset_version", "reward_version", "start_from"):
+        assert form.has_error(name, "invalid_choice")
+    assert theirs.job.name not in answer.content.decode()
     assert ours.tenant.jobs.count() == 1
 
 

@@ -13,9 +13,12 @@ from django.urls import reverse
 from portal.datasets.models import Dataset
 from portal.jobs.forms import ADVANCED, BASIC, PRESETS, JobForm
 from portal.jobs.models import Job
+from portal.jobs.services import ingest_events
 from portal.rewards.models import RewardFunction
-from portal.tenants.models import ApiToken
-from tests.portal.factories import Owned
+from portal.tenants.models import ApiToken, Role
+from portal.tenants.services import add_member, create_user
+from tests.portal.factories import Owned, make_batch, status, step
+from tests.portal.factories import control as applied
 
 GOOD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n'
 BAD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": 5}\n'
@@ -224,7 +227,7 @@ def test_limits_of_the_base_model_are_said_at_the_field(browser: Client, ours: O
     [
         ("training__steps", 0, "Steps must be at least 1."),
         ("training__group_size", 1, "Group size must be at least 2."),
-        ("training__learning_rate", 0, "Learning rate must be greater than 0.0."),
+        ("training__learning_rate", 0, "Learning rate must be greater than 0."),
         ("sampling__temperature", "warm", "Temperature must be a number."),
         ("training__steps", "", "Steps is needed."),
         ("name", "", "Give the job a name."),
@@ -266,13 +269,148 @@ def test_every_setting_is_on_the_page_and_every_preset_names_settings(browser: C
     assert {name for preset in PRESETS for name in preset["values"]} <= {*BASIC, *ADVANCED}
 
 
-def test_cancelling_is_by_post_and_said_on_the_page(browser: Client, ours: Owned) -> None:
-    path = reverse("jobs:cancel", args=[ours.job.pk])
-    assert browser.get(path).status_code == 405
-    page = browser.post(path, follow=True).content.decode()
-    assert "Cancelling" in page and 'data-dialog="cancel-dialog"' not in page
+def test_limits_may_be_left_empty_or_given(browser: Client, ours: Owned) -> None:
+    browser.post(reverse("jobs:new"), job_data(ours, name="free", limits__max_tokens_sampled=""))
+    browser.post(
+        reverse("jobs:new"),
+        job_data(
+            ours,
+            name="bounded",
+            training__max_staleness=2,
+            limits__max_tokens_sampled=5000,
+            limits__max_tokens_trained=4000,
+            limits__max_accelerator_seconds=90.5,
+        ),
+    )
+    free, bounded = (Job.objects.get(name=name).to_spec() for name in ("free", "bounded"))
+    assert (free.limits.max_tokens_sampled, free.limits.max_accelerator_seconds) == (None, None)
+    assert (bounded.limits.max_tokens_sampled, bounded.limits.max_tokens_trained) == (5000, 4000)
+    assert (bounded.limits.max_accelerator_seconds, bounded.training.max_staleness) == (90.5, 2)
+
+
+# --- continuing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(ours: Owned) -> Any:
+    """An adapter whose LoRA settings are not the form's defaults."""
+    ours.job.spec["lora"] = {"rank": 4, "alpha": 12.5, "use_rslora": True}
+    ours.job.save()
+    return ours.adapter
+
+
+def test_the_form_is_prefilled_from_the_adapter(browser: Client, ours: Owned, source: Any) -> None:
+    answer = browser.get(reverse("jobs:new"), {"start_from": source.pk})
+    form, page = answer.context["form"], answer.content.decode()
+    assert (form["lora__rank"].value(), form["training__steps"].value()) == (4, 2)
+    assert form["dataset_version"].value() == ours.dataset_version.pk
+    assert f'name="start_from" value="{source.pk}"' in page and "first job v1" in page
+    without = browser.get(reverse("jobs:new"), {"from": ours.job.pk, "start_from": ""}).context["form"]
+    assert without.source is None
+
+
+def test_a_job_that_continues_has_the_adapters_lora_settings(browser: Client, ours: Owned, source: Any) -> None:
+    browser.post(reverse("jobs:new"), job_data(ours, start_from=source.pk, lora__rank=16))
+    job = Job.objects.get(name="second")
+    assert job.start_from == source
+    assert job.to_spec().lora.model_dump() == ours.job.spec["lora"]
+    page = browser.get(reverse("jobs:detail", args=[job.pk])).content.decode()
+    assert reverse("adapters:detail", args=[source.pk]) in page
+    again = browser.get(reverse("jobs:new"), {"from": job.pk}).context["form"]
+    assert again.source == source
+
+
+def test_an_adapter_that_is_gone_is_said_on_the_form(browser: Client, ours: Owned, source: Any) -> None:
+    source.removed = True
+    source.save()
+    answer = browser.get(reverse("jobs:new"), {"start_from": source.pk})
+    assert answer.context["form"].source is None
+    assert "cannot be used" in answer.content.decode()
+    refused = browser.post(reverse("jobs:new"), job_data(ours, start_from=source.pk))
+    assert refused.status_code == 400 and "cannot be used" in refused.content.decode()
+
+
+@pytest.mark.parametrize("page", ["jobs:detail", "adapters:detail"])
+def test_pages_offer_to_continue_what_can_be_continued(browser: Client, ours: Owned, source: Any, page: str) -> None:
+    path = reverse(page, args=[ours.job.pk if page == "jobs:detail" else source.pk])
+    link = f"{reverse('jobs:new')}?start_from={source.pk}"
+    assert link in browser.get(path).content.decode()
+    source.version = 0
+    source.save()
+    assert link not in browser.get(path).content.decode()
+
+
+# --- control ---------------------------------------------------------------------------------------------------------
+
+
+def control(browser: Client, ours: Owned, action: str, **data: Any) -> str:
+    """The job's page after the action."""
+    page = browser.post(reverse(f"jobs:{action}", args=[ours.job.pk]), data, follow=True).content.decode()
     ours.job.refresh_from_db()
-    assert ours.job.is_cancelling
+    return page
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "steps", "priority"])
+def test_control_is_by_post(browser: Client, ours: Owned, action: str) -> None:
+    assert browser.get(reverse(f"jobs:{action}", args=[ours.job.pk])).status_code == 405
+
+
+def test_pausing_and_resuming_are_said_on_the_page(browser: Client, ours: Owned) -> None:
+    page = control(browser, ours, "pause")
+    assert "Pausing" in page and reverse("jobs:resume", args=[ours.job.pk]) in page
+    assert 'data-dialog="pause-dialog"' not in page
+    ingest_events(batch=make_batch(ours.job, applied(1), status("paused", "Paused on request."), first=4))
+    page = control(browser, ours, "resume")
+    assert "Resuming" in page and 'data-dialog="pause-dialog"' in page
+
+
+def test_steps_and_priority_asked_for_are_said_on_the_page(browser: Client, ours: Owned) -> None:
+    assert "40 steps asked for" in control(browser, ours, "steps", steps=40)
+    assert "40 steps, priority -3 asked for" in control(browser, ours, "priority", priority=-3)
+    ingest_events(batch=make_batch(ours.job, applied(2, steps=40, priority=-3), first=4))
+    page = browser.get(reverse("jobs:detail", args=[ours.job.pk])).content.decode()
+    assert "asked for" not in page and "of 40" in page and "priority -3" in page
+    assert "ends after step 40, with priority -3" in page
+
+
+@pytest.mark.parametrize(
+    ("action", "value", "message"),
+    [
+        ("steps", "0", "Steps must be at least 1."),
+        ("steps", "", "Steps must be a whole number."),
+        ("priority", "11", "Priority must be at most 10."),
+    ],
+)
+def test_impossible_numbers_are_refused_in_words(
+    browser: Client, ours: Owned, action: str, value: str, message: str
+) -> None:
+    assert message in control(browser, ours, action, **{action: value})
+    assert ours.job.control_revision == 0
+
+
+def test_fewer_steps_than_done_are_refused_in_words(browser: Client, ours: Owned) -> None:
+    ingest_events(batch=make_batch(ours.job, step(2), first=4))
+    assert "Steps must be at least 2: so many are done." in control(browser, ours, "steps", steps=1)
+
+
+def test_what_is_too_late_is_said_on_the_page(browser: Client, ours: Owned) -> None:
+    ingest_events(batch=make_batch(ours.job, status("failed", "No."), first=4))
+    assert "first job has ended: failed. Start a new job" in control(browser, ours, "pause")
+
+
+def test_cancelling_leaves_nothing_to_control(browser: Client, ours: Owned) -> None:
+    page = control(browser, ours, "cancel")
+    assert "Cancelling" in page and 'data-dialog="' not in page.partition('id="summary"')[2].partition("</section>")[0]
+    assert ours.job.wants_cancelled
+
+
+def test_viewers_see_no_control(client: Client, ours: Owned) -> None:
+    viewer = create_user(username="viewer", email="viewer@example.org", password="correct horse battery")
+    add_member(tenant=ours.tenant, user=viewer, role=Role.VIEWER)
+    client.force_login(viewer, backend="django.contrib.auth.backends.ModelBackend")
+    page = client.get(reverse("jobs:detail", args=[ours.job.pk])).content.decode()
+    assert "dialog" not in page.partition("<main")[2].partition("</main>")[0] and "start_from" not in page
+    assert client.post(reverse("jobs:pause", args=[ours.job.pk])).status_code == 403
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -11,7 +11,18 @@ from django.urls import reverse
 from engine.events import Episode, Notice, RolloutGroup
 from portal.jobs import history
 from portal.jobs.services import ingest_events
-from tests.portal.factories import START, Owned, evaluation, make_batch, published, rollout, status, step
+from tests.portal.factories import (
+    START,
+    Owned,
+    control,
+    evaluation,
+    make_batch,
+    published,
+    rollout,
+    span,
+    status,
+    step,
+)
 
 
 def feed(owned: Owned, *payloads: object) -> None:
@@ -117,6 +128,29 @@ def test_seconds_left_follow_the_pace(ours: Owned) -> None:
     feed(ours, step(2), step(3), step(4))
     last = START + ours.job.last_seq
     assert history.seconds_left(ours.job, datetime.fromtimestamp(last + 0.5, tz=UTC)) == pytest.approx(7.5)
+
+
+def test_a_pause_is_neither_pace_nor_running_time(ours: Owned) -> None:
+    """The events are a second apart: running from 1, paused at 5, on again at 7. Step 3 came before the pause."""
+    ours.job.steps = 10
+    ours.job.save()
+    feed(ours, step(3), status("paused", "Paused on request."))
+    at_rest = datetime.fromtimestamp(START + 100, tz=UTC)
+    assert history.seconds_left(ours.job, at_rest) is None
+    assert history.elapsed(ours.job, at_rest) == timedelta(seconds=4)
+    feed(ours, span(), status("running", "Training."), step(4))
+    assert history.seconds_left(ours.job) is None  # one step says nothing of the pace
+    feed(ours, step(5))
+    assert history.seconds_left(ours.job, datetime.fromtimestamp(START + 9.5, tz=UTC)) == pytest.approx(4.5)
+    assert history.elapsed(ours.job, datetime.fromtimestamp(START + 9.5, tz=UTC)) == timedelta(seconds=6.5)
+    feed(ours, status("succeeded", "Done."))
+    assert history.elapsed(ours.job) == timedelta(seconds=7)
+
+
+def test_changes_of_steps_and_priority_are_messages_and_pauses_are_not(browser: Client, ours: Owned) -> None:
+    feed(ours, control(1), control(2, steps=9), control(3, steps=9), control(4, steps=9, priority=2))
+    revisions = [event.payload["revision"] for event in history.messages(ours.job) if event.type == "control"]
+    assert revisions == [4, 2]
 
 
 def test_the_download_ends_at_the_signed_link(browser: Client, ours: Owned) -> None:
