@@ -7,6 +7,7 @@ trainer answers a step it has committed with the stored result.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -43,23 +44,48 @@ class RestartingActor:
         self._create = create
         self._ready = ready
         self._handle: ActorHandle | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[ActorHandle] | None = None
         self.generation = 0
         """How often the actor was started: a caller that keeps state in the actor compares it."""
 
+    async def start(self) -> None:
+        """Start the actor ahead of the first call. Raises StartFailed; a process that is killed meanwhile is no reason
+        to give up."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await self.handle()
+            except StartFailed as error:
+                if attempt == ATTEMPTS or not was_killed(error.__cause__):
+                    raise
+                log.warning("%s (attempt %d)", error, attempt)
+            else:
+                return
+
     async def handle(self) -> ActorHandle:
         """The running actor, started where needed. Raises StartFailed."""
-        async with self._starting:
-            if self._handle is None:
-                handle = self._create()
-                try:
-                    await (self._ready(handle) if self._ready else handle.__ray_ready__.remote())
-                except Exception as error:
-                    ray.kill(handle)
-                    raise StartFailed(f"the {self.label} does not start: {last_line(error)}") from error
-                self._handle = handle
-                self.generation += 1
+        if self._handle is not None:
             return self._handle
+        if self._starting is None:
+            # A task of its own, outside the caller's context: where the caller is cancelled, others still wait for this
+            # start, and Ray, which cancels what a cancelled call has called, must not take it for a part of that call.
+            self._starting = asyncio.get_running_loop().create_task(self._start(), context=contextvars.Context())
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> ActorHandle:
+        handle = self._create()
+        try:
+            await (self._ready(handle) if self._ready else handle.__ray_ready__.remote())
+        except BaseException as error:
+            ray.kill(handle)
+            if not isinstance(error, Exception):
+                raise
+            raise StartFailed(f"the {self.label} does not start: {last_line(error)}") from error
+        else:
+            self._handle = handle
+            self.generation += 1
+            return handle
+        finally:
+            self._starting = None
 
     async def call(
         self, method: str, *args: Any, before: Callable[[ActorHandle, int], Awaitable[Any]] | None = None
@@ -86,6 +112,14 @@ class RestartingActor:
                 last = last_line(error)
         raise LostActor(f"the {self.label} was lost {ATTEMPTS} times in a row; last: {last}")
 
+    async def release(self, method: str, *args: Any) -> None:
+        """Call a method that frees what the actor holds; one that is dead holds nothing and is not started for it."""
+        if self._handle is not None:
+            try:
+                await call_actor(self._handle, method, *args)
+            except RayActorError as error:
+                log.warning("%s is lost, and with it what it held: %s", self.label, last_line(error))
+
     def forget(self, handle: ActorHandle | None) -> None:
         """Take ``handle`` for dead; the next call starts another."""
         if handle is not None and self._handle is handle:
@@ -93,7 +127,14 @@ class RestartingActor:
             ray.kill(handle)
 
     def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
         self.forget(self._handle)
+
+
+def was_killed(error: BaseException | None) -> bool:
+    """Whether an actor's process ended from outside, rather than by an error of its own."""
+    return isinstance(error, RayActorError) and not error.actor_init_failed
 
 
 def last_line(error: BaseException) -> str:

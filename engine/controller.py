@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from engine.config import EngineConfig
 from engine.events import ControlApplied, EventBatch, StatusChanged
 from engine.job import JobRun
-from engine.ledger import Ledger, Progress
+from engine.ledger import JobRecord, Ledger, Progress
 from engine.pool import Pool, PoolError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.types import Completion, RolloutRequest
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 NAME = "controller"
 NAMESPACE = "marlaas"
+RELAUNCH_SECONDS = 5.0
+"""Pause before a job whose run broke off, as where the disk is full, is taken up again."""
 
 
 class Controller:
@@ -46,7 +48,7 @@ class Controller:
             return
         self._resumed = True
         for record in self._ledger.unfinished_jobs():
-            if record.status != "paused":
+            if is_to_run(record):
                 log.info("resuming job %s", record.job_id)
                 self._launch(record.spec, record.progress, record.control)
 
@@ -54,13 +56,22 @@ class Controller:
         run = JobRun(spec, progress, control, self._ledger, self._config, self._pool, self._news.set)
         task = asyncio.get_running_loop().create_task(run.run(), name=f"job {spec.job_id}")
         self._jobs[spec.job_id] = (run, task)
-        task.add_done_callback(lambda _: self._ended(spec.job_id))
+        task.add_done_callback(lambda _: self._ended(spec.job_id, task))
 
-    def _ended(self, job_id: str) -> None:
-        """A run is over. Where the tenant changed their mind while it was stopping, start it again."""
+    def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
+        """A run is over. Where the job is not, or the tenant changed their mind while it was stopping, run it again."""
         self._jobs.pop(job_id, None)
         record = self._ledger.job(job_id)
-        if record is not None and record.status == "paused" and record.control and not record.control.paused:
+        if record is None or not is_to_run(record):
+            return
+        broken = not task.cancelled() and task.exception() is not None
+        if broken:
+            log.error("the run of job %s broke off", job_id, exc_info=task.exception())
+        asyncio.get_running_loop().call_later(RELAUNCH_SECONDS if broken else 0, self._take_up, job_id)
+
+    def _take_up(self, job_id: str) -> None:
+        record = self._ledger.job(job_id)
+        if record is not None and job_id not in self._jobs and is_to_run(record):
             self._launch(record.spec, record.progress, record.control)
 
     # --- commands ---
@@ -97,8 +108,8 @@ class Controller:
         if job_id in self._jobs:
             run, _ = self._jobs[job_id]
             run.apply(wanted)
-        elif not wanted.paused:
-            self._launch(record.spec, record.progress, wanted)
+        else:
+            self._take_up(job_id)
 
     # --- events ---
 
@@ -162,6 +173,12 @@ class Controller:
                 for model_id, task in self._pools.items()
             },
         }
+
+
+def is_to_run(record: JobRecord) -> bool:
+    """Whether a job that has not ended needs a coroutine: not where it is paused and is to stay so."""
+    wishes = record.control
+    return record.status != "paused" or wishes is None or wishes.cancelled or not wishes.paused
 
 
 def connect(config: EngineConfig) -> ray.actor.ActorHandle:

@@ -37,7 +37,7 @@ from engine.pool import Pool, PoolError, PublishError
 from engine.prompts import load_prompts
 from engine.rollout.adapter_files import AdapterError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
-from engine.store import StoreError, prune, read_manifest
+from engine.store import StoreError, last_commit, prune, read_manifest
 from engine.training.advantages import advantages_of
 from engine.training.errors import TrainingError
 from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
@@ -103,6 +103,7 @@ class JobRun:
         self._silent_batches = 0
         self._doctor = Doctor(spec)
         self._doctor.restore(progress.doctor)
+        self._stopping = False
         self._ran_before = progress.ran_seconds
         self._started = time.monotonic()
         self._set_steps()
@@ -115,7 +116,7 @@ class JobRun:
         self._set_steps()
         if self._pool is not None:
             self._pool.register(self.spec, control.priority)
-        if self._is_stopped() and self._task is not None:
+        if self._is_stopped() and self._task is not None and not self._stopping:
             self._task.cancel()
 
     def _is_stopped(self) -> bool:
@@ -153,18 +154,37 @@ class JobRun:
             async with asyncio.timeout(max(0.0, self.spec.limits.max_wall_seconds - self._ran_before)):
                 await self._train_all()
         except TimeoutError:
+            await self._settle()
             self._finish_early(f"The limit of {self.spec.limits.max_wall_seconds} s of wall-clock time is reached")
         except asyncio.CancelledError:
             if not self._is_stopped():
-                raise  # the controller stops; the next one resumes from the last commit
+                raise  # the controller stops, or the tenant wants it to run again: from the last commit
+            await self._settle()
             self._stop()
         except REASONED as error:
+            await self._settle()
             self._end("failed", str(error), getattr(error, "advice", ""))
         except Exception as error:
             log.exception("job %s failed", self.spec.job_id)
+            await self._settle()
             self._end("failed", f"The engine failed: {type(error).__name__}: {error}")
         finally:
             await self._release()
+
+    async def _settle(self) -> None:
+        """Before an early end: drop what is being drawn, let a step that was begun be committed, and report it."""
+        self._stopping = True
+        self._drop_drawing()
+        try:
+            if self._pool is not None:
+                await self._pool.close_job(self.spec)
+            commit = await asyncio.to_thread(last_commit, self._job_dir)
+        except REASONED as error:
+            log.warning("job %s: its last commit cannot be read: %s", self.spec.job_id, error)
+            return
+        if commit is not None:
+            self._commit = commit
+            self._catch_up(commit)
 
     def _stop(self) -> None:
         """The tenant cancelled or paused the job. What was being drawn is dropped; what was committed stays."""
@@ -197,10 +217,7 @@ class JobRun:
 
     async def _release(self) -> None:
         """Give up everything held in rollout and trainer."""
-        if self._collector is not None:
-            self._collector.cancel()
-        if self._evaluations is not None:
-            self._evaluations.cancel()
+        self._drop_drawing()
         if self._pool is None:
             return
         try:
@@ -209,6 +226,12 @@ class JobRun:
             await self._pool.close_job(self.spec)
         except (LostActor, asyncio.CancelledError):
             log.warning("job %s: its memory goes with the actor that held it", self.spec.job_id)
+
+    def _drop_drawing(self) -> None:
+        if self._collector is not None:
+            self._collector.cancel()
+        if self._evaluations is not None:
+            self._evaluations.cancel()
 
     # --- the run ---
 
@@ -301,11 +324,8 @@ class JobRun:
         train_start = max(queued, trained - result.metrics["train_seconds"])
         tokens = int(result.metrics["tokens_trained"])
         accelerator_seconds = trained - train_start + self._pool.rollout_seconds(self.spec.job_id)
-        progress, step = self._progress, result.commit.step
-        progress.step = progress.published = step
-        progress.tokens_sampled += int(result.metrics["tokens_sampled"])
-        progress.tokens_trained += tokens
-        progress.accelerator_seconds += accelerator_seconds
+        step = result.commit.step
+        self._count(result.commit, result.metrics, accelerator_seconds)
         metrics = {
             **finite(result.metrics),
             "accelerator_seconds": accelerator_seconds,
@@ -374,11 +394,19 @@ class JobRun:
         """Report a commit whose report was lost with the controller that made it."""
         if commit.version > self._progress.published:
             payloads: list[Payload] = [self._published(commit)]
+            metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
             if commit.step > self._progress.step:
-                metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
-            self._progress.step, self._progress.published = commit.step, commit.version
+            self._count(commit, metrics, metrics.get("train_seconds", 0.0))
             self._report(*payloads)
+
+    def _count(self, commit: Commit, metrics: dict[str, float], accelerator_seconds: float) -> None:
+        """A commit is about to be reported: count what it took (version 0 took nothing)."""
+        progress = self._progress
+        progress.step = progress.published = commit.step
+        progress.tokens_sampled += int(metrics.get("tokens_sampled", 0))
+        progress.tokens_trained += int(metrics.get("tokens_trained", 0))
+        progress.accelerator_seconds += accelerator_seconds
 
     @staticmethod
     def _published(commit: Commit, final: bool = False) -> AdapterPublished:
@@ -396,7 +424,9 @@ class JobRun:
     def _prune(self) -> None:
         assert self._commit and self._evaluations
         last = self._commit.version
-        keep = {last - 2, *self._evaluations.needed_versions, *range(0, last, KEEP_EVERY)}
+        # Batches in the making name versions as old as the staleness allows; a worker may have to load them again.
+        drawing = range(last - self.spec.training.max_staleness, last)
+        keep = {last - 2, *drawing, *self._evaluations.needed_versions, *range(0, last, KEEP_EVERY)}
         removed = prune(self._job_dir, keep=keep)
         if removed:
             self._report(AdapterRemoved(adapter_versions=removed))

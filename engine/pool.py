@@ -94,7 +94,7 @@ class Pool:
     async def start(self) -> None:
         """Prepare the model and start every actor. Raises BaseModelError or what an actor's start raises."""
         config = self._config
-        prepare_remotely = ray.remote(prepare).options(num_cpus=0, max_retries=0)
+        prepare_remotely = ray.remote(prepare).options(num_cpus=0)
         try:
             self.model_dir = str(await prepare_remotely.remote(self.model, config.models))
         except ray.exceptions.RayTaskError as error:
@@ -106,7 +106,7 @@ class Pool:
         self._environment = RestartingActor("environment worker", self._create_environment)
         self._trainer = RestartingActor("trainer", self._create_trainer)
         try:
-            await asyncio.gather(*(actor.handle() for actor in self._actors()))
+            await asyncio.gather(*(actor.start() for actor in self._actors()))
             stats = await asyncio.gather(*(worker.call("stats") for worker in self._rollouts))
         except BaseException as error:
             self.stop()
@@ -237,7 +237,7 @@ class Pool:
 
     async def retire(self, reference: AdapterRef) -> None:
         """No new request will name this version: free its slot once the running ones end."""
-        await asyncio.gather(*(worker.call("remove_adapter", reference) for worker in self._rollouts))
+        await asyncio.gather(*(worker.release("remove_adapter", reference) for worker in self._rollouts))
 
     # --- environment ---
 
@@ -281,9 +281,10 @@ class Pool:
         return spec, str(self._config.job_dir(spec.job_id)), str(folder)
 
     async def close_job(self, spec: JobSpec) -> None:
-        """Free what the trainer holds of a job, and forget its share."""
+        """Free what the trainer holds of a job, and forget its share. A step it has begun is committed before this
+        returns."""
         self._jobs.pop(spec.job_id, None)
         self.lane.forget(spec.tenant_id, spec.job_id)
         self.admission.forget(spec.tenant_id, spec.job_id)
-        if self._opened.pop(spec.job_id, None) is not None:
-            await self._trainer.call("close_job", spec.job_id)
+        self._opened.pop(spec.job_id, None)
+        await self._trainer.release("close_job", spec.job_id)

@@ -94,7 +94,14 @@ class Trainer:
         del self._resident[job_id]
         metrics = self._update(session, batch)
         _, job_dir, _ = self._open[job_id]
-        commit = session.commit(job_dir, step=batch.step, cursor=batch.cursor, metrics=metrics)
+        try:
+            commit = session.commit(job_dir, step=batch.step, cursor=batch.cursor, metrics=metrics)
+        except StoreError as error:
+            # A trainer that was taken for lost may have finished its last step since the job was opened here.
+            session, last = self._session(job_id)
+            if last.version != batch.step:
+                raise TrainingError(str(error)) from error
+            return self._result(session, last, read_manifest(job_dir, last.version).metrics, batch)
         self._resident[job_id] = (session, commit)
         return self._result(session, commit, metrics, batch)
 

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the tiny random model, fp32 (see tests/engine/tiny.py)."""
-    from tests.engine.tiny import make_tiny_model
+    """Folder of the tiny random model, fp32 (see engine/tiny.py)."""
+    from engine.tiny import make_tiny_model
 
     return make_tiny_model(tmp_path_factory.mktemp("tiny-model"))

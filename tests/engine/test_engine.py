@@ -213,6 +213,44 @@ def test_a_cancelled_job_keeps_its_adapter_and_one_cancelled_while_paused_ends(e
     assert "can be downloaded" in engine.status(running)["next"]
 
 
+def test_a_job_cancelled_while_paused_has_a_result(engine: Engine):
+    job = engine.submit(1000)
+    engine.wait_for_step(job, 2)
+    engine.control(job, paused=True)
+    engine.wait_for_status(job, "paused")
+    engine.control(job, cancelled=True)
+    engine.wait(job)
+    assert engine.of(job, "adapter")[-1]["final"]
+    assert f"The adapter of step {engine.steps(job)[-1]} is kept" in engine.status(job)["next"]
+
+
+def test_a_step_that_is_being_made_when_its_job_is_cancelled_is_reported(engine: Engine):
+    jobs = [engine.submit(1000, training__max_staleness=2, seed=seed) for seed in range(6)]
+    for number, job in enumerate(jobs):
+        engine.wait_for_step(job, number + 1)
+        engine.control(job, cancelled=True)
+    engine.wait(*jobs)
+    for job in jobs:
+        versions = engine.var / "engine" / "jobs" / job / "versions"
+        assert max(int(folder.name) for folder in versions.iterdir()) == engine.steps(job)[-1]
+
+
+def test_a_pause_taken_back_at_once_leaves_the_job_running(engine: Engine):
+    job = engine.submit(8)
+    engine.wait_for_step(job, 1)
+    for _ in range(3):
+        first, second = next(engine._revisions), next(engine._revisions)
+        ray.get(
+            [
+                engine.controller.control.remote(job, {"revision": first, "paused": True}),
+                engine.controller.control.remote(job, {"revision": second}),
+            ]
+        )
+    engine.wait(job)
+    assert engine.status(job)["status"] == "succeeded"
+    assert engine.steps(job) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("limit", "words"),
     [

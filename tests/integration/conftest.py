@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from engine.events import TERMINAL_STATUSES
+from engine.tiny import make_tiny_model
 from portal.ops.installation import answers, free_port
-from tests.engine.tiny import make_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240

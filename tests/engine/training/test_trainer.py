@@ -200,6 +200,18 @@ def test_asking_again_for_a_committed_step_returns_the_same(make_trainer, tmp_pa
     assert list_versions(str(tmp_path)) == [0, 1, 2]
 
 
+def test_a_step_that_a_trainer_taken_for_lost_committed_meanwhile_is_not_made_again(make_trainer, tmp_path):
+    spec = make_spec(A)
+    lost, present = make_trainer(), make_trainer()
+    run_steps(lost, spec, tmp_path, 1)
+    present.open_job(spec, str(tmp_path))
+    theirs = lost.train_step(A, make_batch(2))
+    ours = present.train_step(A, make_batch(2))
+    assert ours == theirs
+    assert list_versions(str(tmp_path)) == [0, 1, 2]
+    assert present.train_step(A, make_batch(3)).commit.version == 3
+
+
 @pytest.mark.parametrize("step", [0, 1, 2, 4, 9])
 def test_a_step_out_of_order_is_refused(trainer, tmp_path, step):
     run_steps(trainer, make_spec(A), tmp_path, 2)
