@@ -333,7 +333,7 @@ class JobRun:
             "probe_gap": probe_gap,
         }
         notices = self._doctor.observe_step(step, metrics, drawn.groups)
-        progress.doctor = self._doctor.state()
+        self._progress.doctor = self._doctor.state()
         self._report(
             StepCommitted(step=step, adapter_version=result.commit.version, metrics=metrics),
             self._published(result.commit),
