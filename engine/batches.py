@@ -7,10 +7,10 @@ import math
 import statistics
 from collections import defaultdict
 
-from engine.events import Episode, RolloutGroup, Span
-from engine.spec import JobSpec
+from engine.events import AdapterPublished, Episode, RolloutGroup, Span
+from engine.spec import JobSpec, adapter_name
 from engine.training.advantages import has_signal
-from engine.types import Group, Trajectory
+from engine.types import Commit, Group, Trajectory
 
 SOLVED = 0.999
 """A total from here on counts as correct in ``accuracy``."""
@@ -78,6 +78,20 @@ def rollout_event(step: int, group: Group, advantages: list[float]) -> RolloutGr
             )
             for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
         ],
+    )
+
+
+def published_event(commit: Commit, final: bool = False) -> AdapterPublished:
+    """A committed version as an event; ``final`` where it is the job's result."""
+    return AdapterPublished(
+        adapter_version=commit.version,
+        name=adapter_name(commit.job_id, commit.version),
+        step=commit.step,
+        path=commit.path,
+        sha256=commit.sha256,
+        size_bytes=commit.size_bytes,
+        rank=commit.rank,
+        final=final,
     )
 
 

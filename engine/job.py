@@ -15,14 +15,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from engine.actors import LostActor
-from engine.batches import batch_metrics, describe_silence, finite, rollout_event
+from engine.batches import batch_metrics, describe_silence, finite, published_event, rollout_event
 from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
-from engine.data import DatasetError
 from engine.doctor import Doctor
 from engine.evaluation import Evaluations
 from engine.events import (
-    AdapterPublished,
     AdapterRemoved,
     JobStatus,
     Notice,
@@ -31,15 +29,13 @@ from engine.events import (
     StatusChanged,
     StepCommitted,
 )
+from engine.failures import REASONED, JobFailed
 from engine.ledger import Ledger, Progress
-from engine.models import BaseModelError
-from engine.pool import Pool, PoolError, PublishError
+from engine.pool import Pool, PublishError
 from engine.prompts import load_prompts
-from engine.rollout.adapter_files import AdapterError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
-from engine.store import StoreError, last_commit, prune, read_manifest
+from engine.store import last_commit, prune, read_manifest
 from engine.training.advantages import advantages_of
-from engine.training.errors import TrainingError
 from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
@@ -48,29 +44,6 @@ PROBE_TOKENS = 128
 """At most so many tokens are compared between trainer and rollout after a publish."""
 KEEP_EVERY = 10
 """Retention: every so many versions one is kept, besides the last three and those that were evaluated."""
-
-
-class JobFailed(Exception):
-    """The job cannot go on. ``reason`` and ``advice`` are for the tenant."""
-
-    def __init__(self, reason: str, advice: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.advice = advice
-
-
-REASONED = (
-    JobFailed,
-    AdapterError,
-    BaseModelError,
-    DatasetError,
-    LostActor,
-    PoolError,
-    PublishError,
-    StoreError,
-    TrainingError,
-)
-"""Errors whose message is written for the tenant or the operator."""
 
 
 class JobRun:
@@ -212,7 +185,7 @@ class JobRun:
         """Report the end; the last committed version, if any, is the job's result."""
         payloads: list[Payload] = []
         if self._commit is not None and self._commit.step > 0:
-            payloads.append(self._published(self._commit, final=True))
+            payloads.append(published_event(self._commit, final=True))
         self._report(*payloads, StatusChanged(status=status, reason=reason, next=following or self._what_is_kept()))
 
     async def _release(self) -> None:
@@ -336,7 +309,7 @@ class JobRun:
         self._progress.doctor = self._doctor.state()
         self._report(
             StepCommitted(step=step, adapter_version=result.commit.version, metrics=metrics),
-            self._published(result.commit),
+            published_event(result.commit),
             *notices,
             *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
             *drawn.spans,
@@ -393,7 +366,7 @@ class JobRun:
     def _catch_up(self, commit: Commit) -> None:
         """Report a commit whose report was lost with the controller that made it."""
         if commit.version > self._progress.published:
-            payloads: list[Payload] = [self._published(commit)]
+            payloads: list[Payload] = [published_event(commit)]
             metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
             if commit.step > self._progress.step:
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
@@ -407,19 +380,6 @@ class JobRun:
         progress.tokens_sampled += int(metrics.get("tokens_sampled", 0))
         progress.tokens_trained += int(metrics.get("tokens_trained", 0))
         progress.accelerator_seconds += accelerator_seconds
-
-    @staticmethod
-    def _published(commit: Commit, final: bool = False) -> AdapterPublished:
-        return AdapterPublished(
-            adapter_version=commit.version,
-            name=AdapterRef(commit.job_id, commit.version, 0, commit.path, commit.sha256).name,
-            step=commit.step,
-            path=commit.path,
-            sha256=commit.sha256,
-            size_bytes=commit.size_bytes,
-            rank=commit.rank,
-            final=final,
-        )
 
     def _prune(self) -> None:
         assert self._commit and self._evaluations
