@@ -1,13 +1,15 @@
 """Grading outside the engine's process: a pool of persistent worker processes with a fair queue before them.
 
 A pattern or a formula can run for ever, so every grading has a wall-clock limit, counted from when a worker starts on
-it; past it the worker's process group is killed, the episode gets an error score, and a fresh worker takes over.
+it; past it the worker's process group is killed, the episode gets an error score, and a fresh worker takes over. A
+grading whose worker was killed from outside, as no grader can, is done once more.
 
 Invariants: ``score`` answers every call with a score, whatever the grader does; one owner's (job's) hanging graders
 never hold all workers for longer than one limit. That is kept by two rules. An owner occupies at most all workers but
 one. Owners that lost a worker within the last ``SUSPECT_SECONDS`` together occupy at most all but one. So with W >= 2
 workers a call of an owner in good standing waits for at most one time limit of owners that start to hang at the same
-moment, and otherwise only for gradings that end by themselves; owners take turns.
+moment, and otherwise only for gradings that end by themselves; owners take turns. A worker counts as its owner's until
+the one that replaces it is up: nobody else waits for the start.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.spec import DatasetRow, RewardSpec
+from engine.spec import DatasetRow, ExactMatch, Message, RewardSpec
 from engine.types import Score
 
 SUSPECT_SECONDS = 60.0
@@ -45,6 +47,17 @@ class Call:
     request: bytes
     timeout: float
     result: asyncio.Future[Score]
+
+
+class ProcessDied(Exception):
+    """A grading process ended before it had answered."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def score(self) -> Score:
+        return Score(0.0, reason=f"the grading process ended unexpectedly ({_exit(self.code)})", error=True)
 
 
 class GraderPool:
@@ -117,13 +130,13 @@ class GraderPool:
 
     async def _run(self, process: GraderProcess, call: Call) -> None:
         score = await process.grade(call.request, call.timeout)
-        self._idle.append(process)
-        self._busy -= Counter({call.owner: 1})
-        if not process.alive:
-            self._suspect_until[call.owner] = time.monotonic() + SUSPECT_SECONDS
-            process.start()
         if not call.result.done():
             call.result.set_result(score)
+        if not process.alive:
+            self._suspect_until[call.owner] = time.monotonic() + SUSPECT_SECONDS
+            await process.warm_up()
+        self._idle.append(process)
+        self._busy -= Counter({call.owner: 1})
         self._dispatch()
 
 
@@ -153,11 +166,27 @@ class GraderProcess:
                 start_new_session=True,
             )
 
+    async def warm_up(self) -> None:
+        """Start the process and wait until it grades."""
+        await self.grade(TRIVIAL, START_SECONDS)
+
     async def grade(self, request: bytes, timeout: float) -> Score:
         """Score one request; an error score where it takes longer than ``timeout`` seconds or the process dies.
 
         After such an error, and when cancelled, the process is gone (``alive`` is false).
         """
+        try:
+            return await self._grade(request, timeout)
+        except ProcessDied as death:
+            if death.code != -signal.SIGKILL:
+                return death.score()
+        try:
+            return await self._grade(request, timeout)
+        except ProcessDied as death:
+            return death.score()
+
+    async def _grade(self, request: bytes, timeout: float) -> Score:
+        """As ``grade``, but raises ProcessDied."""
         if not self.alive:
             self.start()
         answered = False
@@ -172,8 +201,7 @@ class GraderProcess:
             answered = True
             return Score(**message)
         except (EOFError, ConnectionError):
-            code = await self.stop()
-            return Score(0.0, reason=f"the grading process ended unexpectedly ({_exit(code)})", error=True)
+            raise ProcessDied(await self.stop()) from None
         finally:
             if not answered:
                 await self.stop()
@@ -223,3 +251,7 @@ def _encode(reward: RewardSpec, completion: str, row: DatasetRow) -> bytes:
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+TRIVIAL = _encode(RewardSpec(grader=ExactMatch()), "", DatasetRow(messages=[Message(role="user", content="")]))
+"""A grading that any worker answers at once."""

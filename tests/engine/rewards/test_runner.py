@@ -129,16 +129,29 @@ async def test_owners_take_turns(pool: GraderPool) -> None:
     await asyncio.gather(*many)
 
 
-async def test_a_killed_worker_is_an_error_and_is_replaced(pool: GraderPool) -> None:
+async def test_a_worker_that_is_killed_grades_once_more_and_is_then_an_error(pool: GraderPool) -> None:
     await score(pool, Numeric(), "1", "1")
-    (pid,) = pids(pool)
+    (first,) = pids(pool)
     hanging = hang(pool, limit=30)
     await asyncio.sleep(0.3)
-    os.kill(pid, signal.SIGKILL)
-    result = await hanging
-    assert result == Score(0.0, reason="the grading process ended unexpectedly (signal 9)", error=True)
+    os.kill(first, signal.SIGKILL)
+    await asyncio.sleep(0.3)
+    assert not hanging.done()
+    (second,) = pids(pool)
+    os.kill(second, signal.SIGKILL)
+    assert await hanging == Score(0.0, reason="the grading process ended unexpectedly (signal 9)", error=True)
     assert (await score(pool, Numeric(), "1", "1", owner="hanging")).total == 1
-    assert pid not in pids(pool)
+    assert not {first, second} & set(pids(pool))
+
+
+async def test_nobody_else_waits_for_the_worker_that_replaces_one_that_hung(pool: GraderPool) -> None:
+    await asyncio.gather(*(score(pool, Numeric(), "1", "1", owner=owner) for owner in "ab"))  # both workers are up
+    before = set(pids(pool))
+    assert (await hang(pool, limit=0.2)).error
+    scores = [await score(pool, Numeric(), "1", "1", owner="other") for _ in range(3)]
+    assert all(one.total == 1 for one in scores)
+    assert len(before & set(pids(pool))) == 1
+    assert len(pool._idle) == 1  # the new one was not waited for
 
 
 async def test_a_worker_that_died_while_idle_is_replaced(pool: GraderPool) -> None:
@@ -146,8 +159,7 @@ async def test_a_worker_that_died_while_idle_is_replaced(pool: GraderPool) -> No
     (pid,) = pids(pool)
     os.kill(pid, signal.SIGKILL)
     assert gone(pid)
-    results = [await score(pool, Numeric(), "1", "1") for _ in range(2)]
-    assert results[1].total == 1
+    assert (await score(pool, Numeric(), "1", "1")).total == 1
 
 
 async def test_an_engine_that_is_held_up_does_not_blame_the_grader(pool: GraderPool) -> None:
