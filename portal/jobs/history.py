@@ -19,7 +19,7 @@ MAX_POINTS = 1000
 """Of a curve: more cannot be told apart on a screen."""
 SPARKLINE_STEPS = 60
 
-MESSAGES = Q(type__in=("status", "notice", "evaluation", "adapter_removed")) | Q(type="adapter", payload__final=True)
+MESSAGES = Q(type__in=("status", "notice", "evaluation")) | Q(type="adapter", payload__final=True)
 """Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
 
 

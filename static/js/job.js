@@ -58,7 +58,7 @@ const PARTS_BY_TYPE = {
   notice: ["messages"],
   evaluation: ["messages"],
   adapter: ["adapters", "messages"],
-  adapter_removed: ["adapters", "messages"],
+  adapter_removed: ["adapters"],
   rollout: ["rollout"],
 };
 const PARTS = new Set(Object.values(PARTS_BY_TYPE).flat());

@@ -280,6 +280,7 @@ def test_cancelling_is_by_post_and_said_on_the_page(browser: Client, ours: Owned
 
 def test_a_tokens_secret_is_shown_once(browser: Client, ours: Owned) -> None:
     answer = browser.post(reverse("tenants:tokens"), {"name": "ci", "scopes": ["read"], "expires_in_days": "30"})
+    assert f'href="{reverse("api:docs")}"' in answer.content.decode()
     secret = answer.context["secret"]
     assert secret.startswith(ApiToken.objects.get(name="ci").prefix)
     assert secret in answer.content.decode()
