@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -84,7 +84,8 @@ class Peak(BaseModel):
     training: float
 
 
-class Pooled(NamedTuple):
+@dataclass(frozen=True)
+class Pooled:
     """A count over the newest batches."""
 
     count: float
@@ -100,8 +101,8 @@ class History(BaseModel):
     """Oldest first. Numbers are kept to six digits."""
 
     observations: list[Observation] = []
-    starts: dict[str, list[float]] = {}
-    """By signal, its first ``START`` values."""
+    first_entropies: list[float] = []
+    """At most ``START``."""
     best: Best | None = None
     evaluations: list[Evaluation] = []
     """The last two."""
@@ -115,9 +116,8 @@ class History(BaseModel):
     def add_batch(self, metrics: dict[str, float], groups: list[Group], spec: JobSpec) -> None:
         new = _observe(metrics, groups, spec)
         self.observations = [*self.observations, new][-OBSERVATIONS:]
-        for signal in ("entropy",):
-            if (value := getattr(new, signal)) is not None and len(self.starts.get(signal, [])) < START:
-                self.starts.setdefault(signal, []).append(value)
+        if new.entropy is not None and len(self.first_entropies) < START:
+            self.first_entropies = [*self.first_entropies, new.entropy]
         errors = [t.score.reason for group in groups for t in group.trajectories if t.score.error]
         self.last_error = errors[-1][:ERROR_LENGTH] if errors else self.last_error
         for evaluation in self.evaluations:
@@ -149,10 +149,10 @@ class History(BaseModel):
         values = self.recent(signal, n)
         return statistics.median(values) if len(values) >= at_least else None
 
-    def start(self, signal: str) -> float | None:
+    @property
+    def start_entropy(self) -> float | None:
         """What the run started from."""
-        values = self.starts.get(signal, [])
-        return statistics.fmean(values) if len(values) == START else None
+        return statistics.fmean(self.first_entropies) if len(self.first_entropies) == START else None
 
     def pooled(self, signal: str, per: str, enough: int, at_least: int = AT_LEAST) -> Pooled | None:
         """Sum of a count over the newest batches, as many as hold ``enough`` episodes or groups (``per``).

@@ -21,7 +21,7 @@ ENDS = 0.5
 
 
 def read(history: History, spec: JobSpec) -> Reading | None:
-    entropy, start = history.median("entropy", 5, at_least=5), history.start("entropy")
+    entropy, start = history.median("entropy", 5, at_least=5), history.start_entropy
     reward, best = history.smoothed("reward"), history.settled
     if entropy is None or start is None or best is None or reward is None or reward >= SOLVED_REWARD:
         return None

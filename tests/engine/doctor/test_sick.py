@@ -28,7 +28,7 @@ SICK = {
     "everything is clipped": ("ratio_blow_up", {"clipped": jump(0.05, 0.9)}, 2),
     "another adapter answers": ("sampler_trainer_gap", {"gap": jump(0.02, 0.5)}, 2),
     "the sampler drifts away": ("sampler_trainer_gap", {"gap": rising(0.02, 0.6)}, 2),
-    "completions grow": ("lengths_running_away", {"correct": steady(0.4), "tokens": rising(60, 270)}, 1),
+    "completions grow": ("lengths_running_away", {"correct": steady(0.4), "tokens": rising(60, 330)}, 2),
     "completions explode": ("lengths_running_away", {"correct": rising(0.4, 0.2), "tokens": rising(60, 500)}, 2),
     "the environment hangs": ("stalled_environment", {"environment": jump(4.0, 70.0)}, 1),
     "the environment hangs long": ("stalled_environment", {"environment": jump(4.0, 900.0)}, 2),
@@ -115,9 +115,10 @@ def test_a_run_that_diverges_is_not_called_reward_hacking():
 def test_growing_and_gaining_is_no_sickness_but_growing_on_is():
     """Completions grow all along; the reward rises in the first half only."""
     run = Run(make_spec(), steps=100, correct=lambda t: 0.2 + min(t, 0.5), tokens=lambda t: 50 * 2 ** (5 * t))
-    first = [
-        next(step for step, notice in run.play(seed) if notice.code == "lengths_running_away") for seed in range(5)
-    ]
+    first = []
+    for seed in range(5):
+        said = [step for step, notice in run.play(seed) if notice.code == "lengths_running_away"]
+        first.append(said[0])
     assert min(first) > 50
 
 
