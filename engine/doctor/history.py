@@ -88,13 +88,13 @@ class Peak(BaseModel):
 class Pooled:
     """A count over the newest batches."""
 
-    count: float
+    hits: float
     total: int
     batches: int
 
     @property
     def share(self) -> float:
-        return self.count / self.total
+        return self.hits / self.total
 
 
 class History(BaseModel):

@@ -46,6 +46,13 @@ class JobSpec(Contract):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Determines adapter initialisation, data order and sampling."""
 
+    @property
+    def held_out_rows(self) -> int:
+        """Of the dataset, or of what the environment generates in its place."""
+        if self.dataset is not None:
+            return self.dataset.held_out_rows
+        return self.environment.held_out_rows if isinstance(self.environment, ReasoningGym) else 0
+
     @field_validator("environment", mode="before")
     @classmethod
     def _single_turn_by_default(cls, environment: Any) -> Any:
@@ -80,7 +87,7 @@ class JobSpec(Contract):
                 f"training.overlong_buffer {self.training.overlong_buffer} is longer than a completion may be "
                 f"(sampling.max_tokens {self.sampling.max_tokens})"
             )
-        if self.evaluation.patience and self.dataset is not None and not self.dataset.held_out_rows:
+        if self.evaluation.patience and not self.held_out_rows:
             raise ValueError(
                 "evaluation.patience needs held-out rows and this dataset has none: keep some back, or set it to 0"
             )

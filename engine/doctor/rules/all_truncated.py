@@ -17,7 +17,7 @@ def read(history: History, spec: JobSpec) -> Reading | None:
     if truncated is None:
         return None
     return Reading(
-        value=lower_bound(truncated.count, truncated.total),
+        value=lower_bound(truncated.hits, truncated.total),
         message=f"{truncated.share:.0%} of the last {truncated.total} completions were cut off at the limit of "
         f"{spec.sampling.max_tokens} tokens.",
         hint="Raise sampling.max_tokens, ask for brief answers in the system prompt, or reward brevity in a mix.",

@@ -17,8 +17,8 @@ def read(history: History, spec: JobSpec) -> Reading | None:
     if identical is None:
         return None
     return Reading(
-        value=lower_bound(identical.count, identical.total),
-        message=f"In {identical.count:.0f} of the last {identical.total} groups every completion was the same, token "
+        value=lower_bound(identical.hits, identical.total),
+        message=f"In {identical.hits:.0f} of the last {identical.total} groups every completion was the same, token "
         "by token, without solving the prompt.",
         hint=f"Raise sampling.temperature (now {spec.sampling.temperature:g}). If the run began well, lower "
         "training.learning_rate and start from an earlier version.",

@@ -19,12 +19,12 @@ def read(history: History, spec: JobSpec) -> Reading | None:
     if silent is None:
         return None
     solved = history.pooled("solved", "groups", ENOUGH_GROUPS)
-    right = min(solved.count, silent.count) if solved else 0.0
-    success = right >= SOLVED_SHARE * silent.count
+    right = min(solved.hits, silent.hits) if solved else 0.0
+    success = right >= SOLVED_SHARE * silent.hits
     return Reading(
-        value=lower_bound(silent.count, silent.total),
-        message=f"{silent.count:.0f} of the last {silent.total} groups taught nothing because all their completions "
-        f"scored the same: {right:.0f} were solved by every completion, {silent.count - right:.0f} were not.",
+        value=lower_bound(silent.hits, silent.total),
+        message=f"{silent.hits:.0f} of the last {silent.total} groups taught nothing because all their completions "
+        f"scored the same: {right:.0f} were solved by every completion, {silent.hits - right:.0f} were not.",
         hint=(
             "Most prompts are solved: stop here, or go on with harder ones."
             if success

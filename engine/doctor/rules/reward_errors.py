@@ -19,10 +19,10 @@ def read(history: History, spec: JobSpec) -> Reading | None:
     errors = history.pooled("errors", "episodes", ENOUGH_EPISODES, at_least=1)
     if errors is None:
         return None
-    said = f" The last error: {history.last_error.rstrip('.')}." if errors.count and history.last_error else ""
+    said = f" The last error: {history.last_error.rstrip('.')}." if errors.hits and history.last_error else ""
     return Reading(
-        value=lower_bound(errors.count, errors.total, Z),
-        message=f"The reward failed on {errors.count:.0f} of the last {errors.total} completions, "
+        value=lower_bound(errors.hits, errors.total, Z),
+        message=f"The reward failed on {errors.hits:.0f} of the last {errors.total} completions, "
         f"which then score 0.{said}",
         hint="Test the reward on the completions shown. Where it runs out of time, make it faster or raise "
         f"reward.timeout_seconds (now {spec.reward.timeout_seconds:g}).",

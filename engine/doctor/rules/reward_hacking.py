@@ -31,7 +31,7 @@ def _read(history: History, spec: JobSpec, measure: str) -> Reading | None:
     now, peak = history.newest_pair(measure), history.peaks.get(measure)
     if now is None or peak is None:
         return None
-    rows = min(spec.evaluation.max_rows, spec.dataset.held_out_rows)
+    rows = min(spec.evaluation.max_rows, spec.held_out_rows)
     if rows < FEWEST_ROWS:
         return None
     middle = min(max((now.value + peak.value) / 2, 0.0), 1.0)
