@@ -370,6 +370,8 @@ class JobRun:
             metrics = finite(read_manifest(self._job_dir, commit.version).metrics)
             if commit.step > self._progress.step:
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
+                payloads += self._doctor.observe_step(commit.step, metrics, [])
+                self._progress.doctor = self._doctor.state()
             self._count(commit, metrics, metrics.get("train_seconds", 0.0))
             self._report(*payloads)
 
