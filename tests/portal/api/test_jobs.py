@@ -211,3 +211,12 @@ def test_a_rate_limit_says_which_and_when(api, ours, monkeypatch):
     assert 1 <= int(answer["Retry-After"]) <= 60
     assert answer["Retry-After"] in error["hint"]
     assert api.get(f"{URL}{ours.job.pk}/").status_code == 200
+
+
+def test_a_job_is_read_and_controlled_while_redis_is_down(api, ours, settings):
+    # Nothing listens on the discard port.
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
+    }
+    assert api.get(f"{URL}{ours.job.pk}/").status_code == 200
+    assert api.post(f"{URL}{ours.job.pk}/cancel/").status_code == 202
