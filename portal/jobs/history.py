@@ -22,7 +22,7 @@ SPARKLINE_STEPS = 60
 IDLE = TERMINAL_STATUSES | {Status.QUEUED, Status.PAUSED}
 """While it is in one of these a job does not run."""
 
-MESSAGES = Q(type__in=("status", "notice", "evaluation", "control")) | Q(type="adapter", payload__final=True)
+MESSAGES = Q(type__in=("status", "notice", "evaluation")) | Q(type="adapter", payload__final=True)
 """Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
 
 

@@ -13,7 +13,7 @@ from portal.jobs.services import ingest_events
 from tests.portal.factories import make_batch, published
 from tests.portal.jobs.test_create import create
 
-LORA = {"rank": 4, "alpha": 12.5, "use_rslora": True}
+LORA = {"rank": 4, "alpha": 12.5, "use_rslora": True, "target_modules": []}
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ def test_limits_may_be_left_empty_or_given(browser: Client, ours: Owned) -> None
 @pytest.fixture
 def source(ours: Owned) -> Any:
     """An adapter whose LoRA settings are not the form's defaults."""
-    ours.job.spec["lora"] = {"rank": 4, "alpha": 12.5, "use_rslora": True}
+    ours.job.spec["lora"] = {"rank": 4, "alpha": 12.5, "use_rslora": True, "target_modules": []}
     ours.job.save()
     return ours.adapter
 
