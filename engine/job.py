@@ -212,19 +212,28 @@ class JobRun:
         await self._prepare()
         assert self._commit and self._policy and self._collector and self._evaluations
         early = ""
-        while self._commit.step < self.spec.training.steps and not early:
+        while not early:
+            if self._commit.step >= self.spec.training.steps:
+                await self._evaluate_last()
+                if self._commit.step >= self.spec.training.steps:  # not extended meanwhile
+                    break
             batch = await self._collector.next(self._policy, self.spec.training.steps - self._commit.step)
             early = await self._train_on(batch) or self._reached_limit() or self._evaluations.should_stop
             every = self.spec.evaluation.every_steps
             if every and self._commit.step % every == 0 and self._commit.step > 0:
                 self._evaluations.start(self._policy, self._commit.step)
-        if self._commit.step > 0:
-            self._evaluations.start(self._policy, self._commit.step)
-        await self._evaluations.finished()
+        await self._evaluate_last()
         if early and self._commit.step < self.spec.training.steps:
             self._finish_early(early)
         else:
             self._end("succeeded", f"All {self.spec.training.steps} steps are committed.", "Download the adapter.")
+
+    async def _evaluate_last(self) -> None:
+        """Wait for the evaluations, the last version's among them."""
+        assert self._commit and self._policy and self._evaluations
+        if self._commit.step > 0:
+            self._evaluations.start(self._policy, self._commit.step)
+        await self._evaluations.finished()
 
     async def _prepare(self) -> None:
         """Get pool, dataset and adapter ready, from the last commit on."""

@@ -46,7 +46,7 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(tiny_model: Path, 
     assert kills >= 2
 
     # In a process like the others: what this one has imported may change how sums are rounded.
-    child = context.Process(target=train, args=(str(tiny_model), str(tmp_path / "undisturbed"), context.Event()))
+    child = context.Process(target=train, args=(str(tiny_model), str(tmp_path / "undisturbed")))
     child.start()
     child.join()
     killed, undisturbed = (last_commit(str(tmp_path / name)) for name in ("killed", "undisturbed"))
