@@ -31,7 +31,8 @@ def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[s
     try:
         normalised = RewardSpec.model_validate(spec).model_dump(mode="json")
     except ValidationError as error:
-        errors += field_errors(error, spec)
+        named = {item.field for item in errors}  # a number that is not finite is both
+        errors += [item for item in field_errors(error, spec) if item.field not in named]
     if errors:
         raise InvalidInput("The reward function was not saved.", fields=errors)
     with transaction.atomic():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from engine.events import ControlApplied
 from portal.jobs.models import Job
 from tests.browser.conftest import Server, sign_in
 from tests.browser.feeding import JobFeed
@@ -105,12 +106,65 @@ def test_cancelling_asks_first(page: Page, ours: Owned, aside: Aside) -> None:
     sign_in(page, "ours")
     page.goto(f"/jobs/{ours.job.pk}/")
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("button", name="Keep running").click()
+    page.get_by_role("button", name="Keep the job").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Cancel job").click()
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.get_by_text("Cancelling", exact=True)).to_be_visible()
     assert aside(Job.objects.get, pk=ours.job.pk).wants_cancelled
+
+
+def test_pausing_and_resuming_follow_the_engine_on_the_page(
+    page: Page, ours: Owned, feed: JobFeed, aside: Aside
+) -> None:
+    sign_in(page, "ours")
+    page.goto(f"/jobs/{ours.job.pk}/")
+    summary = page.locator("#summary")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("button", name="Pause the job").click()
+    expect(summary.get_by_text("Pausing", exact=True)).to_be_visible()
+    page.evaluate("window.notReloaded = true")
+    aside(feed.send, ControlApplied(revision=1, priority=0, steps=2))
+    aside(feed.status, "paused", "Paused on request after step 1 of 2.", "Resume it to go on from there.")
+    expect(summary.get_by_text("Paused", exact=True)).to_be_visible()
+    expect(summary).to_contain_text("Resume it to go on from there.")
+    assert page.evaluate("window.notReloaded") is True
+    page.get_by_role("button", name="Resume").click()
+    expect(summary.get_by_text("Resuming", exact=True)).to_be_visible()
+    aside(feed.send, ControlApplied(revision=2, priority=0, steps=2))
+    aside(feed.status, "running", "Training: step 1 of 2 is committed.")
+    expect(summary.get_by_text("Running", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+
+
+def test_steps_and_priority_change_on_the_page(page: Page, ours: Owned, feed: JobFeed, aside: Aside) -> None:
+    sign_in(page, "ours")
+    page.goto(f"/jobs/{ours.job.pk}/")
+    summary = page.locator("#summary")
+    page.get_by_role("button", name="Steps", exact=True).click()
+    page.get_by_role("spinbutton", name="Steps").fill("9")
+    page.get_by_role("button", name="Set steps").click()
+    expect(summary).to_contain_text("9 steps asked for")
+    page.get_by_role("button", name="Priority", exact=True).click()
+    page.get_by_role("spinbutton", name="Priority").fill("4")
+    page.get_by_role("button", name="Set priority").click()
+    expect(summary).to_contain_text("9 steps, priority +4 asked for")
+    aside(feed.send, ControlApplied(revision=2, priority=4, steps=9))
+    expect(summary).to_contain_text("Step 1 of 9")
+    expect(summary).not_to_contain_text("asked for")
+    expect(page.locator("#messages")).to_contain_text("The job now ends after step 9, with priority +4.")
+
+
+def test_a_job_continues_from_an_adapter(page: Page, ours: Owned, aside: Aside) -> None:
+    sign_in(page, "ours")
+    page.goto(f"/jobs/{ours.job.pk}/")
+    page.get_by_role("link", name="Continue from version 1").click()
+    expect(page.get_by_text("Continues from")).to_be_visible()
+    expect(page.locator("[data-estimate=total]")).to_have_text("128")  # 2 steps x 8 prompts x 8 answers
+    page.get_by_role("button", name="Start job").click()
+    expect(page.get_by_text("continues from")).to_contain_text("first job v1")
+    job = aside(Job.objects.exclude(pk=ours.job.pk).get)
+    assert (job.start_from_id, job.name) == (ours.adapter.pk, "first job (continued)")
 
 
 def test_the_keyboard_reaches_pages_and_help(page: Page, ours: Owned) -> None:

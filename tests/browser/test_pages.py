@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
+from portal.jobs.services import pause_job
 from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
 from tests.portal.factories import Owned
@@ -48,6 +49,7 @@ def addresses(ours: Owned) -> list[str]:
         "/jobs/",
         "/jobs/?status=failed",
         "/jobs/new/",
+        f"/jobs/new/?start_from={ours.adapter.pk}",
         f"/jobs/{ours.job.pk}/",
         "/adapters/",
         f"/adapters/{ours.adapter.pk}/",
@@ -86,6 +88,24 @@ def test_every_page_is_accessible_and_fits(
             found[address].append(f"{width} pixels wide")
     context.close()
     assert {address: faults for address, faults in found.items() if faults} == {}
+
+
+def test_dialogs_and_every_state_of_a_job_are_accessible(page: Page, ours: Owned, aside: Callable[..., Any]) -> None:
+    feed = JobFeed(ours.job)
+    feed.seq = ours.job.last_seq
+    sign_in(page, "ours")
+    page.goto(f"/jobs/{ours.job.pk}/")
+    for name in ("Pause", "Steps", "Priority", "Cancel job"):
+        page.get_by_role("button", name=name, exact=True).click()
+        assert violations(page) == []
+        page.keyboard.press("Escape")
+    aside(pause_job, tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
+    expect(page.get_by_text("Pausing", exact=True)).to_be_visible()
+    assert violations(page) == []
+    aside(feed.status, "paused", "Paused on request after step 1 of 2.", "Resume it to go on from there.")
+    expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+    page.keyboard.press("t")
+    assert violations(page) == []
 
 
 def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned) -> None:

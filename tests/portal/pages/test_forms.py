@@ -264,7 +264,7 @@ def test_same_again_starts_from_the_jobs_settings(browser: Client, ours: Owned) 
 
 def test_every_setting_is_on_the_page_and_every_preset_names_settings(browser: Client, ours: Owned) -> None:
     page = browser.get(reverse("jobs:new")).content.decode()
-    for name in JobForm.base_fields:
+    for name in JobForm.base_fields.keys() - {"start_from"}:  # there only where a job continues
         assert f'name="{name}"' in page
     assert {name for preset in PRESETS for name in preset["values"]} <= {*BASIC, *ADVANCED}
 
@@ -366,11 +366,11 @@ def test_pausing_and_resuming_are_said_on_the_page(browser: Client, ours: Owned)
 
 def test_steps_and_priority_asked_for_are_said_on_the_page(browser: Client, ours: Owned) -> None:
     assert "40 steps asked for" in control(browser, ours, "steps", steps=40)
-    assert "40 steps, priority -3 asked for" in control(browser, ours, "priority", priority=-3)
+    assert "40 steps, priority \u22123 asked for" in control(browser, ours, "priority", priority=-3)
     ingest_events(batch=make_batch(ours.job, applied(2, steps=40, priority=-3), first=4))
     page = browser.get(reverse("jobs:detail", args=[ours.job.pk])).content.decode()
-    assert "asked for" not in page and "of 40" in page and "priority -3" in page
-    assert "ends after step 40, with priority -3" in page
+    assert "asked for" not in page and "of 40" in page and "priority \u22123" in page
+    assert "ends after step 40, with priority \u22123" in page
 
 
 @pytest.mark.parametrize(
