@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError, TaskCancelledError
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -105,9 +105,10 @@ class RestartingActor:
                 if before is not None:
                     await before(handle, self.generation)
                 return await call_actor(handle, method, *args)
-            except (RayActorError, StartFailed) as error:
+            except (RayError, StartFailed) as error:
                 log.warning("%s is lost (attempt %d): %s", self.label, attempt + 1, last_line(error))
-                self.forget(handle)
+                if not isinstance(error, TaskCancelledError):  # a call beside this one was cancelled, and this with it
+                    self.forget(handle)
                 await asyncio.sleep(min(0.2 * 2**attempt, 5))
                 last = last_line(error)
         raise LostActor(f"the {self.label} was lost {ATTEMPTS} times in a row; last: {last}")
@@ -117,7 +118,7 @@ class RestartingActor:
         if self._handle is not None:
             try:
                 await call_actor(self._handle, method, *args)
-            except RayActorError as error:
+            except RayError as error:
                 log.warning("%s is lost, and with it what it held: %s", self.label, last_line(error))
 
     def forget(self, handle: ActorHandle | None) -> None:

@@ -1,14 +1,17 @@
 """The controller: one Ray actor that owns every job's state machine, the pools, and the outbox of events.
 
 Invariants: every job in the ledger that has not ended has exactly one running coroutine here; a controller that starts
-resumes them all from their last commits; commands are idempotent; a waiting job costs a coroutine and nothing else.
+resumes them all from their last commits; no two controllers work in one folder; commands are idempotent; a waiting job
+costs a coroutine and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import ray
 from pydantic import ValidationError
@@ -35,6 +38,7 @@ class Controller:
     def __init__(self, config: EngineConfig) -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
         self._config = config
+        self._alone = hold_alone(config.root)
         self._ledger = Ledger(config.root / "ledger.sqlite3")
         self._pools: dict[str, asyncio.Task[Pool]] = {}
         self._models: dict[str, BaseModelSpec] = {}
@@ -173,6 +177,17 @@ class Controller:
                 for model_id, task in self._pools.items()
             },
         }
+
+
+def hold_alone(root: Path) -> IO[str]:
+    """Wait until no other controller works in this folder; none does while the returned file is open.
+
+    A controller that Ray has lost sight of, as when its head died, may live some seconds longer.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    file = (root / "controller.lock").open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
 
 
 def is_to_run(record: JobRecord) -> bool:

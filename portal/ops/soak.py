@@ -166,9 +166,13 @@ class Soak:
 
     async def _control(self, disturbance: Disturbance) -> None:
         """Pause for a while, cancel, or change the priority of a job that has not ended."""
-        cancels = disturbance.what == "cancel"
+        cancels, changes = disturbance.what == "cancel", disturbance.what == "priority"
         jobs = [
-            job for job in self._jobs if not (job.ended or job.cancelled or (cancels and not job.plan.may_be_cancelled))
+            job
+            for job in self._jobs
+            if not (job.ended or job.cancelled)
+            and (changes or not job.plan.steady)
+            and (not cancels or job.plan.may_be_cancelled)
         ]
         if not jobs:
             return

@@ -46,12 +46,14 @@ CONTROLS = ("pause", "pause", "pause", "priority", "cancel")
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """One job before it is made."""
+    """One job before it is made. ``steady``: it always wants more than it gets, and is neither paused nor cancelled, so
+    that its tenant's share can be told."""
 
     name: str
     tenant: int
     reward: str
     settings: dict[str, Any]
+    steady: bool
     may_be_cancelled: bool
 
     @property
@@ -95,30 +97,31 @@ def make_plan(seed: int, tenants: int, jobs: int, seconds: float) -> Plan:
 
 
 def _job(rng: random.Random, index: int, tenants: int) -> PlannedJob:
-    """A tenant's jobs are endless, endless, of medium length and short in turn; of all but its first some may be
-    cancelled."""
+    """A tenant's jobs are in turn: steady and endless; endless; of medium length; short."""
     turn = index // tenants
-    steps = (ENDLESS, ENDLESS, rng.randint(15, 40), rng.randint(3, 12))[turn % 4]
+    steady = turn == 0
     rank = rng.choice((1, 2, 4, 8))
+    training = {
+        "steps": (ENDLESS, ENDLESS, rng.randint(15, 40), rng.randint(3, 12))[turn % 4],
+        "prompts_per_step": rng.choice((1, 2, 3)),
+        "group_size": 4,
+        "learning_rate": 1e-5,  # it learns too slowly for its rewards to become equal
+        "max_staleness": rng.choice((0, 0, 1, 3)),
+    }
     return PlannedJob(
         name=f"soak {index}",
         tenant=index % tenants,
-        reward=rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0],
+        reward="quick" if steady else rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0],
         settings={
-            "sampling": {"max_tokens": rng.choice((8, 16, 32))},
-            "training": {
-                "steps": steps,
-                "prompts_per_step": rng.choice((1, 2, 3)),
-                "group_size": 4,
-                "learning_rate": 1e-5,  # it learns too slowly for its rewards to become equal
-                "max_staleness": rng.choice((0, 0, 1, 3)),
-            },
+            "sampling": {"max_tokens": 24 if steady else rng.choice((8, 16, 32))},
+            "training": training | ({"prompts_per_step": 8, "max_staleness": 1} if steady else {}),
             "lora": {"rank": rank, "alpha": rank * rng.choice((1, 2)), "use_rslora": rng.random() < 0.25},
             "evaluation": {"every_steps": rng.choice((0, 0, 7)), "max_rows": 4},
             "limits": {"max_batches_without_signal": 1000},
             "seed": rng.randrange(2**31),
         },
-        may_be_cancelled=turn > 0 and rng.random() < 0.4,
+        steady=steady,
+        may_be_cancelled=not steady and rng.random() < 0.4,
     )
 
 

@@ -106,7 +106,7 @@ def test_cancelling_asks_first(page: Page, ours: Owned, aside: Aside) -> None:
     sign_in(page, "ours")
     page.goto(f"/jobs/{ours.job.pk}/")
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("button", name="Keep running").click()
+    page.get_by_role("button", name="Keep the job").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Cancel job").click()
     page.get_by_role("button", name="Cancel the job").click()

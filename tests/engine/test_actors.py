@@ -26,6 +26,13 @@ class Fragile:
             os.kill(os.getpid(), signal.SIGKILL)
         if error:
             raise ValueError(error)
+        self.cancelled = False
+
+    async def cancelled_once(self) -> str:
+        if not self.cancelled:
+            self.cancelled = True
+            raise ray.exceptions.TaskCancelledError
+        return "done"
 
     async def wait(self, seconds: float) -> str:
         await asyncio.sleep(seconds)
@@ -94,4 +101,11 @@ async def test_a_dead_actor_is_not_started_only_to_free_memory(log):
     assert starts(log) == 1
     assert await fragile.call("wait", 0) == "waited"
     assert starts(log) == 2
+    fragile.stop()
+
+
+async def test_a_call_that_is_cancelled_with_another_is_made_again_in_the_same_actor(log):
+    fragile = actor(log)
+    assert await fragile.call("cancelled_once") == "done"
+    assert starts(log) == 1
     fragile.stop()

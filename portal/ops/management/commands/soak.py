@@ -30,7 +30,7 @@ SETTINGS = {
     # A cache for about ten groups at once: tenants compete for it, so that shares show.
     "MARLAAS_KV_CACHE_GIB": "0.003",
     # Fewer slots and resident jobs than jobs.
-    "MARLAAS_ADAPTER_SLOTS": "8",
+    "MARLAAS_ADAPTER_SLOTS": "16",
     "MARLAAS_RESIDENT_JOBS": "8",
     "MARLAAS_MAX_SEQUENCES": "64",
     # The model is fp32 on both sides.
