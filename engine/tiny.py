@@ -73,6 +73,6 @@ def make_tiny_model(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.f
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-    model.to(dtype=dtype).save_pretrained(folder)
+    model.to(dtype=dtype).save_pretrained(folder)  # type: ignore[call-arg]
     tokenizer.save_pretrained(folder)
     return folder
