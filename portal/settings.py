@@ -114,7 +114,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
     }
 DATABASES["default"]["CONN_MAX_AGE"] = 0  # a waiting WebSocket must hold no connection
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -168,6 +168,13 @@ def _celery(app: str, queue: str, *pool: str) -> list[str]:
     return [sys.executable, "-m", "celery", "-A", app, "worker", *options, *pool]
 
 
+def keep_last_session(folder: Path) -> None:
+    """Remove what earlier starts of Ray have left, but the logs of the last one."""
+    sessions = sorted(path for path in folder.glob("session_2*") if path.is_dir() and not path.is_symlink())
+    for session in sessions[:-1]:
+        shutil.rmtree(session, ignore_errors=True)
+
+
 def _redis(socket_path: str, folder: Path) -> Child:
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -185,5 +192,10 @@ def _ray(port: int, folder: Path, env: dict[str, str]) -> Child:
         "--ray-client-server-port", str(free_port()), "--min-worker-port", "0", "--max-worker-port", "0",
         "--dashboard-agent-listen-port", "0",
     ]  # fmt: skip
+    keep_last_session(folder)
+    logs = settings.MARLAAS_VAR / "log" / "ray-session"
+    logs.parent.mkdir(parents=True, exist_ok=True)
+    logs.unlink(missing_ok=True)
+    logs.symlink_to(folder / "session_latest" / "logs")
     # The bridge cannot outlive the Ray it is connected to.
     return Child("ray", command, env, ready=lambda: accepts(port), takes_down=("engine",))

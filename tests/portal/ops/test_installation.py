@@ -81,3 +81,20 @@ def test_without_any_redis_server_it_says_what_to_install(bare):
     bare.setenv("PATH", "/nowhere")
     with pytest.raises(Refused, match="REDIS_URL"):
         installation.redis_server()
+
+
+def test_of_earlier_ray_sessions_only_the_last_is_kept(tmp_path):
+    names = ["session_2026-01-01_00-00-00_1_1", "session_2026-01-02_00-00-00_1_1", "session_2026-01-03_00-00-00_1_1"]
+    for name in names:
+        (tmp_path / name / "logs").mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(tmp_path / names[0])
+    installation.keep_last_session(tmp_path)
+    assert [path.name for path in sorted(tmp_path.glob("session_2*"))] == names[2:]
+    assert (tmp_path / "session_latest").is_symlink()
+
+
+def test_the_logs_of_the_actors_are_found_beside_the_others(bare, settings):
+    children = {child.name: child for child in installation.children("127.0.0.1", 8000)}
+    folder = children["ray"].command[children["ray"].command.index("--temp-dir") + 1]
+    link = settings.MARLAAS_VAR / "log" / "ray-session"
+    assert str(link.readlink()) == f"{folder}/session_latest/logs"
