@@ -29,18 +29,19 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(tiny_model: Path, 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["engine.training.session", "engine.training.update", __name__])
     rng = random.Random(0)
-    kills, seen = 0, [0]
+    kills, seen, patience = 0, [0], 0.03
     while seen[-1] < STEPS:
         ready = context.Event()
         child = context.Process(target=train, args=(str(tiny_model), str(tmp_path / "killed"), ready))
         child.start()
         assert ready.wait(120)
-        child.join(rng.uniform(0.0, 0.25))
+        child.join(rng.uniform(0.0, patience))
         child.kill()
         child.join()
         kills += child.exitcode != 0
         commit = last_commit(str(tmp_path / "killed"))
         assert commit is not None
+        patience = 0.03 if commit.step > seen[-1] else 2 * patience  # on a busy machine a step takes longer
         seen.append(commit.step)
     assert seen == sorted(seen)
     assert kills >= 2
