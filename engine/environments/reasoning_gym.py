@@ -33,7 +33,6 @@ from engine.spec import (
 GENERATE_SECONDS = 120
 MEMORY_BYTES = 4 * 1024**3
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = "The package reasoning-gym is not installed on the engine; the operator can: pip install reasoning-gym"
 
 
 def generate(settings: ReasoningGym) -> Dataset:
@@ -85,20 +84,12 @@ def with_own_scorer(reward: RewardSpec, environment: Environment) -> RewardSpec:
     return reward.model_copy(update={"grader": grader})
 
 
-def load_package() -> Any:
-    """The package. Raises RuntimeError with advice where it is missing."""
-    try:
-        import reasoning_gym
-    except ImportError as error:
-        raise RuntimeError(f"{MISSING} ({error})") from None
-    return reasoning_gym
-
-
 def make_dataset(name: str, config: dict[str, Any], **more: Any) -> Any:
     """A dataset of the package. Raises RuntimeError in plain words."""
-    package = load_package()
+    import reasoning_gym  # slow to load, and few jobs need it
+
     try:
-        return package.create_dataset(name, **config, **more)
+        return reasoning_gym.create_dataset(name, **config, **more)
     except (ValueError, TypeError, AssertionError, KeyError) as error:
         raise RuntimeError(str(error) or f"{type(error).__name__} in its settings") from None
 

@@ -10,7 +10,6 @@ and whatever a grader prints or raises cannot break the protocol. It is not a sa
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import json
@@ -60,8 +59,7 @@ def _grader(text: str) -> Grader:
     if any(isinstance(one, Maths) for one in simple):
         import engine.rewards.maths  # noqa: F401
     if any(isinstance(one, ReasoningGymScore) for one in simple):
-        with contextlib.suppress(ImportError):  # where it is missing, grading says so
-            import reasoning_gym  # noqa: F401
+        import reasoning_gym  # noqa: F401
     return grader
 
 

@@ -1,8 +1,7 @@
-"""reasoning-gym tasks. What needs the package is skipped where it is not installed."""
+"""reasoning-gym tasks."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +29,6 @@ from engine.spec import (
 from engine.types import BASE, Completion, RolloutRequest
 from tests.engine.environments.playing import JOB
 
-INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
-needs_package = pytest.mark.skipif(not INSTALLED, reason="reasoning-gym is not installed")
 SUMS = ReasoningGym(dataset="chain_sum", config={"max_terms": 3}, train_rows=5, held_out_rows=2, tasks_seed=7)
 
 
@@ -62,14 +59,6 @@ def test_the_environments_reward_is_the_datasets_scorer() -> None:
     assert with_own_scorer(plain, SingleTurn()) is plain
 
 
-@pytest.mark.skipif(INSTALLED, reason="reasoning-gym is installed")
-def test_without_the_package_the_operator_is_told_what_to_install() -> None:
-    with pytest.raises(
-        DatasetError, match="reasoning-gym is not installed on the engine; the operator can: pip install"
-    ):
-        generate(SUMS)
-
-
 def test_a_scorer_that_needs_more_than_a_row_carries_is_refused() -> None:
     """As the ones of ARC, which compare tuples; JSON has none."""
 
@@ -93,7 +82,6 @@ def test_generating_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) ->
         generate(SUMS)
 
 
-@needs_package
 def test_tasks_are_generated_and_the_same_every_time() -> None:
     dataset = generate(SUMS)
     assert [number for number, _ in dataset.train] == [0, 1, 2, 3, 4]
@@ -108,7 +96,6 @@ def test_tasks_are_generated_and_the_same_every_time() -> None:
     assert row.answer == str(sum_)
 
 
-@needs_package
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
@@ -122,7 +109,6 @@ def test_what_cannot_be_generated_says_why(environment: ReasoningGym, says: str)
         generate(environment)
 
 
-@needs_package
 async def test_a_job_without_a_dataset_draws_and_scores_tasks(tiny_model: Path) -> None:
     job = spec(EnvironmentReward())
     prompts = load_prompts(job, str(tiny_model))
