@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.spec import adapter_name
+from engine.spec import DatasetRow, Message, adapter_name
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,41 @@ class Completion:
     """Name of the policy that produced it."""
 
 
+ErrorKind = Literal[
+    "",
+    "syntax",
+    "missing_function",
+    "exception",
+    "wrong_return",
+    "not_finite",
+    "out_of_range",
+    "timed_out",
+    "out_of_memory",
+    "killed",
+    "too_much_output",
+    "refused",
+    "environment",
+    "grader",
+]
+"""What kind of failure an error score is. ``refused``: this machine has no sandbox for tenant Python; ``grader``: the
+grading itself could not be done, e.g. the row's answer is unusable."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is graded: one finished episode, as graders see it."""
+
+    row: DatasetRow
+    completion: str
+    """The model's last reply."""
+    turns: list[Message] = field(default_factory=list)
+    """All that was said after the row's messages, the model's replies and the environment's messages in order; empty
+    means one reply, the completion."""
+
+
 @dataclass(frozen=True)
 class Score:
-    """What a grader says of one completion."""
+    """What a grader says of one sample."""
 
     total: float
     """In [0, 1], finite. 0 where ``error``."""
@@ -81,6 +113,12 @@ class Score:
     reason: str = ""
     error: bool = False
     seconds: float = 0.0
+    error_kind: ErrorKind = ""
+    """Set where ``error`` and the kind is known."""
+    details: str = ""
+    """For the reward's author: traceback with line numbers, or what else explains an error. Shortened."""
+    console: str = ""
+    """What the reward printed. Shortened."""
 
 
 @dataclass(frozen=True)
