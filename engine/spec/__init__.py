@@ -10,7 +10,8 @@ which it checks against its sha256.
 from __future__ import annotations
 
 from engine.spec.contract import NAME_PATTERN, Contract
-from engine.spec.data import BaseModelSpec, DatasetRef, DatasetRow, Message
+from engine.spec.data import BaseModelSpec, DatasetRef, DatasetRow, Message, Turn
+from engine.spec.describe import describe
 from engine.spec.environments import (
     Environment,
     HttpEnvironment,
@@ -24,10 +25,17 @@ from engine.spec.environments import (
 from engine.spec.job import JobControl, JobSpec, StartFrom, adapter_name
 from engine.spec.rewards import (
     Brevity,
+    DeclarativeGrader,
     EnvironmentReward,
     ExactMatch,
+    Format,
     Grader,
+    JsonPath,
     JsonSchema,
+    Judge,
+    Label,
+    LabelMatch,
+    LengthWindow,
     Maths,
     Mix,
     MixPart,
@@ -36,6 +44,9 @@ from engine.spec.rewards import (
     Regex,
     RewardSpec,
     SimpleGrader,
+    StringCheck,
+    TextSimilarity,
+    leaf_graders,
 )
 from engine.spec.training import (
     Algorithm,
@@ -68,15 +79,22 @@ __all__ = [
     "Contract",
     "DatasetRef",
     "DatasetRow",
+    "DeclarativeGrader",
     "Environment",
     "EnvironmentReward",
     "EvaluationSettings",
     "ExactMatch",
+    "Format",
     "Grader",
     "HttpEnvironment",
     "JobControl",
     "JobSpec",
+    "JsonPath",
     "JsonSchema",
+    "Judge",
+    "Label",
+    "LabelMatch",
+    "LengthWindow",
     "Limits",
     "LoraSettings",
     "Maths",
@@ -95,8 +113,13 @@ __all__ = [
     "SimpleGrader",
     "SingleTurn",
     "StartFrom",
+    "StringCheck",
     "TargetModule",
+    "TextSimilarity",
     "Tools",
     "TrainingSettings",
+    "Turn",
     "adapter_name",
+    "describe",
+    "leaf_graders",
 ]
