@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.spec.rewards import (
     Brevity,
+    CodeTests,
     EnvironmentReward,
     ExactMatch,
     Format,
@@ -19,6 +20,7 @@ from engine.spec.rewards import (
     Maths,
     Mix,
     Numeric,
+    Python,
     ReasoningGymScore,
     Regex,
     StringCheck,
@@ -152,6 +154,17 @@ def _environment(grader: EnvironmentReward) -> str:
     return f"the environment's {grader.part}, {grader.low:g} to {grader.high:g} mapped to 0 to 1"
 
 
+def _python(grader: Python) -> str:
+    called = " with the samples of a group" if grader.batch else ""
+    return f"what the Python function {grader.function} returns, called in the sandbox{called}"
+
+
+def _code_tests(grader: CodeTests) -> str:
+    if grader.score == "fraction":
+        return "the share of assertions that hold where the completion is run against the row's tests in the sandbox"
+    return "1 where the completion, run in the sandbox, passes all of the row's tests, else 0"
+
+
 def _judge(grader: Judge) -> str:
     if grader.labels:
         labels = _listed([f"{label} ({score:g})" for label, score in grader.labels.items()])
@@ -182,6 +195,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     Format: _format,
     ReasoningGymScore: _reasoning_gym,
     EnvironmentReward: _environment,
+    Python: _python,
+    CodeTests: _code_tests,
     Judge: _judge,
     Mix: _mix,
 }

@@ -18,6 +18,7 @@ from engine.spec.rewards.numbers import Maths, Numeric
 from engine.spec.rewards.shape import Brevity, Format, LengthWindow
 from engine.spec.rewards.structured import JsonPath, JsonSchema
 from engine.spec.rewards.text import ExactMatch, Label, LabelMatch, Regex, StringCheck, TextSimilarity
+from engine.spec.sandboxed import CodeTests, Python
 
 DeclarativeGrader = (
     ExactMatch
@@ -36,7 +37,9 @@ DeclarativeGrader = (
     | EnvironmentReward
 )
 """Runs in the grading processes."""
-SimpleGrader = Annotated[DeclarativeGrader | Judge, Field(discriminator="type")]
+SandboxedGrader = Python | CodeTests
+"""Runs in the sandbox."""
+SimpleGrader = Annotated[DeclarativeGrader | SandboxedGrader | Judge, Field(discriminator="type")]
 
 
 class MixPart(Contract):
@@ -79,7 +82,7 @@ class Mix(Contract):
         return formula
 
 
-Grader = Annotated[DeclarativeGrader | Judge | Mix, Field(discriminator="type")]
+Grader = Annotated[DeclarativeGrader | SandboxedGrader | Judge | Mix, Field(discriminator="type")]
 
 
 class RewardSpec(Contract):
@@ -97,6 +100,7 @@ def leaf_graders(grader: Grader) -> list[SimpleGrader]:
 
 __all__ = [
     "Brevity",
+    "CodeTests",
     "DeclarativeGrader",
     "EnvironmentReward",
     "ExactMatch",
@@ -112,9 +116,11 @@ __all__ = [
     "Mix",
     "MixPart",
     "Numeric",
+    "Python",
     "ReasoningGymScore",
     "Regex",
     "RewardSpec",
+    "SandboxedGrader",
     "SimpleGrader",
     "StringCheck",
     "TextSimilarity",
