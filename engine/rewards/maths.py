@@ -50,7 +50,7 @@ def equivalent(answer: list[Any], completion: list[Any]) -> bool:
 def _without_tags(text: str) -> str:
     """The text without tags that are closed somewhere in it; a lone ``<b>`` may be two inequalities."""
     names = set(_CLOSING_TAG.findall(text))
-    return _TAG.sub(lambda tag: " " if tag[1] in names else tag[0], text) if names else text
+    return _TAG.sub(lambda tag: "\n" if tag[1] in names else tag[0], text) if names else text
 
 
 def _is_formula(text: str) -> bool:

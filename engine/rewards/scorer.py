@@ -28,13 +28,10 @@ Column = list[Score]
 class Sandbox(Protocol):
     """Where strangers' code runs; see ``engine.sandbox.pool.SandboxPool``."""
 
-    async def score(self, grader: SandboxedGrader, sample: Sample, *, tenant: str, owner: str, timeout: float) -> Score:
-        """Score one sample, whatever the code does."""
-
     async def score_batch(
-        self, grader: Python, samples: Sequence[Sample], *, tenant: str, owner: str, timeout: float
+        self, grader: Python | CodeTests, samples: Sequence[Sample], *, tenant: str, owner: str, timeout: float
     ) -> list[Score]:
-        """Score the samples of a group in one call."""
+        """A score for each sample, whatever the code does: by one call of a batch function, else one by one."""
 
     async def close(self) -> None:
         """End every process."""
@@ -134,14 +131,14 @@ class Scorer:
         return dict(zip(graders, map(list, zip(*rows, strict=True)), strict=True))
 
     async def _sandboxed(
-        self, place: int, grader: SandboxedGrader, samples: Sequence[Sample], job: Job
+        self, place: int, grader: Python | CodeTests, samples: Sequence[Sample], job: Job
     ) -> dict[int, Column]:
         if self._sandbox is None:
             self._sandbox = self._make_sandbox()
-        sandbox, terms = self._sandbox, {"tenant": job.tenant, "owner": job.owner, "timeout": job.timeout}
-        if isinstance(grader, Python) and grader.batch:
-            return {place: await sandbox.score_batch(grader, samples, **terms)}
-        return {place: await gather_or_cancel(sandbox.score(grader, sample, **terms) for sample in samples)}
+        scores = await self._sandbox.score_batch(
+            grader, samples, tenant=job.tenant, owner=job.owner, timeout=job.timeout
+        )
+        return {place: scores}
 
     async def _judge(self, place: int, grader: Judge, samples: Sequence[Sample], job: Job) -> dict[int, Column]:
         model = job.judge_model

@@ -17,7 +17,10 @@ from engine.spec import (
     DatasetRow,
     Grader,
     JobSpec,
+    Judge,
     Message,
+    Mix,
+    MixPart,
     Numeric,
     Regex,
     RewardSpec,
@@ -105,6 +108,31 @@ async def test_a_group_holds_the_sampled_tokens_untouched_with_their_scores(work
 async def test_the_base_has_no_adapter_version(worker: EnvironmentWorker) -> None:
     group = (await run(worker, spec(Numeric()), BASE)).group
     assert {t.adapter_version for t in group.trajectories} == {None}
+
+
+JUDGED = Mix(
+    parts=[
+        MixPart(name="verdict", grader=Judge(prompt="Is {{ sample.completion }} right?")),
+        MixPart(name="right", grader=Numeric()),
+    ]
+)
+
+
+async def test_a_judge_is_drawn_from_the_base_for_the_job_and_counted(tiny_model: Path, rollout: FakeRollout) -> None:
+    async def draw(request: RolloutRequest) -> list[Completion]:
+        if request.policy != BASE:
+            return await rollout(request)
+        assert request.job_id == JOB
+        return [Completion([7, 2], [0.0, 0.0], "5", "stop", "base")]
+
+    worker = EnvironmentWorker(tiny_model, 2, draw)
+    result = await run(worker, spec(JUDGED))
+    await worker.close()
+    assert [t.score.total for t in result.group.trajectories] == [0.75, 0.25, 0.25]
+    assert [t.score.judge_tokens for t in result.group.trajectories] == [2, 2, 2]
+    assert {t.adapter_version for t in result.group.trajectories} == {3}
+    sampled = [span for span in result.spans if span.stage == "rollout"]
+    assert sum(span.tokens for span in sampled) == 9 + 6
 
 
 async def test_spans_cover_rollout_then_grading(worker: EnvironmentWorker) -> None:

@@ -115,6 +115,7 @@ def test_an_answer_without_a_number_is_an_error_of_the_dataset() -> None:
         (r"$\sin^2 x + \cos^2 x$", "1"),
         (r"First $3$, then \boxed{4}", "4"),
         ("<think>3 or 4</think><answer>4</answer>", "4"),
+        ("<think>4+4</think><answer>8</answer>", "8"),
         ("<answer>x^2+1</answer>", "1 + x^2"),
     ],
 )
