@@ -40,14 +40,14 @@ class Trainer:
         device: str,
         threads: int,
         token_budget: int = 2048,
-        max_resident_jobs: int = 8,
+        resident_bytes: int = 2**31,
     ):
         """Load the base from ``model_dir`` in ``dtype`` (``bfloat16``, ``float16``, ``float32``) onto ``device``.
 
         ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in one forward pass; bounds memory, changes
         no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. One episode longer than that is a pass of its
-        own, with gradient checkpointing. ``max_resident_jobs``: jobs whose adapter and
-        optimizer stay in memory; others are reloaded from their last commit when their turn comes.
+        own, with gradient checkpointing. ``resident_bytes``: memory for adapters and optimizers; beyond it the least
+        recently trained jobs are reloaded from their last commit when their turn comes. The last one always stays.
         """
         # Read when torch is first imported. Threads that spin at barriers cost a factor of ten where a sampler or
         # anything else wants the same cores.
@@ -59,7 +59,7 @@ class Trainer:
         torch.set_num_threads(threads)
         self._model = BaseModel(model_dir, dtype=dtype, device=device, checkpoint_above=token_budget)
         self._token_budget = token_budget
-        self._max_resident_jobs = max_resident_jobs
+        self._resident_bytes = resident_bytes
         self._open: dict[str, tuple[JobSpec, str, str]] = {}
         self._resident: OrderedDict[str, tuple[Session, Commit]] = OrderedDict()
         """Least recently used first; each at the state of its last commit."""
@@ -138,9 +138,13 @@ class Trainer:
         except StoreError as error:
             raise TrainingError(str(error)) from error
         self._resident[job_id] = (session, commit)
-        while len(self._resident) > self._max_resident_jobs:
+        while len(self._resident) > 1 and self._size() > self._resident_bytes:
             self._resident.popitem(last=False)
         return session, commit
+
+    def _size(self) -> int:
+        """Bytes of all resident sessions."""
+        return sum(session.size_bytes for session, _ in self._resident.values())
 
     def _check_owner(self, spec: JobSpec, commit: Commit) -> None:
         if commit.job_id != spec.job_id or commit.rank != spec.lora.rank:

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.store import ADAPTER_FILE, CONFIG_FILE, OPTIMIZER_FILE, StoreError, last_commit, list_versions
+from engine.training.session import Session
 from engine.training.trainer import Trainer, TrainingError
 from engine.types import Commit, TrainBatch
 from tests.engine.training.factory import make_batch, make_spec, with_trajectory
@@ -167,15 +168,16 @@ def test_jobs_that_alternate_train_as_if_alone_bit_for_bit(make_trainer, tmp_pat
         make_spec(C, lora={"rank": 1, "alpha": 64}, seed=3, weight_decay=0.3),
     ]
     alone = [run_steps(make_trainer(), spec, tmp_path / f"alone-{spec.job_id}", 4)[-1] for spec in specs]
-    # one of three stays in memory: every turn evicts and reloads; with eight none does
-    for resident in (1, 2, 8):
-        trainer = make_trainer(max_resident_jobs=resident)
+    sizes = [Session(spec, make_trainer()._model).size_bytes for spec in specs]
+    # one or two of three stay in memory: every turn evicts and reloads; where all have room none does
+    for resident, room in ((1, 0), (2, sizes[0] + sizes[1]), (3, sum(sizes))):
+        trainer = make_trainer(resident_bytes=room)
         for spec in specs:
             trainer.open_job(spec, str(tmp_path / f"{resident}-{spec.job_id}"))
         for step in range(1, 5):
             last = [trainer.train_step(spec.job_id, make_batch(step, job_id=spec.job_id)).commit for spec in specs]
         assert [files_of(commit) for commit in last] == [files_of(commit) for commit in alone]
-        assert len(trainer._resident) == min(resident, 3)
+        assert len(trainer._resident) == resident
 
 
 def test_a_resumed_job_goes_on_bit_for_bit(make_trainer, tmp_path):
