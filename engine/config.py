@@ -35,8 +35,8 @@ class EngineConfig(BaseSettings):
     kv_cache_gib: float = Field(default=1.0, gt=0)
     """KV cache of a rollout worker on CPU, in GiB."""
     adapter_slots: int = Field(default=32, ge=1)
-    """Adapters that may share a rollout worker's batch (vLLM's max_loras); each takes a slot as wide as the base model's
-    highest rank, 10 MB for a base of 135M at rank 16. More jobs than slots are served by reloading."""
+    """Adapters that may share a rollout worker's batch (vLLM's max_loras). Each takes a slot as wide as the base
+    model's highest rank, 10 MB for a base of 135M at rank 16. More jobs than slots are served by reloading."""
     max_sequences: int = Field(default=128, ge=1)
     """Sequences a rollout worker decodes at once."""
 
