@@ -11,13 +11,14 @@ HIDDEN = 96
 def norm(request):
     """A norm as a model has it, with weights of its own; and inputs are of its dtype."""
     import torch
-    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.config import CompilationConfig, VllmConfig, set_current_vllm_config
     from vllm.model_executor.layers.layernorm import RMSNorm
 
     from engine.rollout import cpu_ops
 
     cpu_ops.register()
-    with set_current_vllm_config(VllmConfig()):
+    eager = VllmConfig(compilation_config=CompilationConfig(mode=0, custom_ops=["all"]))
+    with set_current_vllm_config(eager):
         layer = RMSNorm(HIDDEN, eps=1e-5, dtype=getattr(torch, request.param))
     assert layer._forward_method.__func__ is cpu_ops.rms_norm
     layer.weight.data.uniform_(0.5, 2, generator=torch.Generator().manual_seed(1))
