@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.rewards.mixing import check, combine
-from engine.spec import Brevity, Maths, Mix, MixPart
+from engine.spec import Brevity, Maths, Mix, MixPart, SimpleGrader
 from engine.types import Score
 
 
 def mix(formula: str | None = None, weights: tuple[float, float] = (3, 1), **more: Any) -> Mix:
-    graders = {"right": Maths(), "short": Brevity(target=10, limit=30)}
+    graders: dict[str, SimpleGrader] = {"right": Maths(), "short": Brevity(target=10, limit=30)}
     parts = [
         MixPart(name=name, weight=weight, grader=grader)
         for (name, grader), weight in zip(graders.items(), weights, strict=True)
