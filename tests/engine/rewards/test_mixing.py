@@ -59,6 +59,13 @@ def test_a_reason_that_parts_share_is_said_once() -> None:
     assert combine(mix(), [failed, failed]).reason == "right, short: timed out"
 
 
+def test_texts_stay_short_however_many_parts_there_are() -> None:
+    parts = [MixPart(name=f"p{i}", grader=Maths()) for i in range(16)]
+    scores = [Score(0.0, reason=f"{i}" * 2000, details="d" * 8000, console="c" * 8000) for i in range(16)]
+    score = combine(Mix(parts=parts), scores)
+    assert (len(score.reason), len(score.details), len(score.console)) == (2000, 8192, 8192)
+
+
 def test_parts_of_parts_keep_their_place() -> None:
     score = combine(mix(), [Score(1.0, {"steps": 7.0}), Score(0.0)])
     assert score.parts == {"right_steps": 7.0, "right": 1.0, "short": 0.0}
