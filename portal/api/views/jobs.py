@@ -49,9 +49,7 @@ class JobsView(TenantListView[Job]):
             raise InvalidInput(
                 "The job was not created.", fields=[FieldError("Idempotency-Key", "must have at most 200 characters")]
             )
-        job = create_job(
-            tenant=self.tenant, user=self.user, idempotency_key=key, **_job_arguments(self.tenant, data)
-        )
+        job = create_job(tenant=self.tenant, user=self.user, idempotency_key=key, **_job_arguments(self.tenant, data))
         return Response(serializers.JobOutput(job).data, status=201)
 
 

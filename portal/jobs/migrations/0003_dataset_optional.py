@@ -5,16 +5,22 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('datasets', '0001_initial'),
-        ('jobs', '0002_control'),
+        ("datasets", "0001_initial"),
+        ("jobs", "0002_control"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='job',
-            name='dataset_version',
-            field=models.ForeignKey(blank=True, help_text="Empty: the environment makes the job's rows.", null=True, on_delete=django.db.models.deletion.RESTRICT, related_name='jobs', to='datasets.datasetversion'),
+            model_name="job",
+            name="dataset_version",
+            field=models.ForeignKey(
+                blank=True,
+                help_text="Empty: the environment makes the job's rows.",
+                null=True,
+                on_delete=django.db.models.deletion.RESTRICT,
+                related_name="jobs",
+                to="datasets.datasetversion",
+            ),
         ),
     ]
