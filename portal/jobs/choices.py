@@ -14,7 +14,7 @@ from portal.rewards.models import RewardVersion
 from portal.rewards.selectors import list_reward_versions
 from portal.tenants.models import Tenant
 
-SHOWN = 6
+SHOWN = 5
 WITH_VERSION = re.compile(r"^(.*?)\s*\bv(\d{1,9})$", re.IGNORECASE)
 
 

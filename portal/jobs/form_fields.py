@@ -21,6 +21,7 @@ from engine.spec import (
     Tools,
     TrainingSettings,
 )
+from portal.errors import plain_number
 
 NAME_SEPARATOR = "__"
 """``training.steps`` of the spec is the field ``training__steps`` of the form."""
@@ -50,7 +51,7 @@ def setting_field(name: str, label: str, help_text: str, *, rows: int = 0, place
     info = _model(name).model_fields[name.split(NAME_SEPARATOR)[1]]
     annotation = info.annotation
     if info.default is not PydanticUndefined:
-        default = info.default
+        default = plain_number(info.default)
     else:
         default = info.get_default(call_default_factory=True) if info.default_factory else None
     shared: dict[str, Any] = {"label": label, "help_text": help_text, "initial": default}

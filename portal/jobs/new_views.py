@@ -108,20 +108,22 @@ def _add_blocking(form: JobForm, estimate: Estimate) -> None:
 def _preview(request: TenantRequest, form: JobForm) -> dict[str, Any]:
     """Works for a form that is not complete: what is not known yet is left out, and said so."""
     form.is_valid()
+    url = request.build_absolute_uri(reverse("api:jobs"))
+    body, review = _request_body(form), review_settings(form)
     estimate = None
     others = {name: errors for name, errors in form.errors.items() if name != "name"}
     if not others:
         form.cleaned_data.setdefault("name", "")
+        arguments = _arguments(form)
         try:
-            estimate = estimate_job(tenant=request.tenant, **_arguments(form))
+            estimate = estimate_job(tenant=request.tenant, **arguments)
+            _add_blocking(form, estimate)
         except ServiceError as error:
             form.add_service_error(error)
-    url = request.build_absolute_uri(reverse("api:jobs"))
-    body = _request_body(form)
     return {
         "form": form,
         "estimate": estimate,
-        "review": review_settings(form),
+        "review": review,
         "curl": as_curl(body, url),
         "python": as_python(body, url),
         "field_errors": {name: [str(error) for error in errors] for name, errors in form.errors.items()},
@@ -141,7 +143,8 @@ def _request_body(form: JobForm) -> dict[str, Any]:
         settings=form.to_settings(),
         start_from=source.pk if source else None,
         defaults={
-            "environment": _environment_defaults(form.environment_type),
+            # A setting that is needed has no default, so it is always among those sent.
+            "environment": ENVIRONMENTS[form.environment_type].model_construct(),
             "sampling": SamplingSettings(),
             "training": TrainingSettings(),
             "lora": LoraSettings.model_validate(form.source.job.spec["lora"]) if form.source else LoraSettings(),
@@ -149,12 +152,6 @@ def _request_body(form: JobForm) -> dict[str, Any]:
             "limits": Limits(),
         },
     )
-
-
-def _environment_defaults(kind: str) -> Any:
-    """The environment without settings; those that are needed have none."""
-    model = ENVIRONMENTS[kind]
-    return model.model_construct()
 
 
 def _show_form(request: TenantRequest, form: JobForm) -> HttpResponse:

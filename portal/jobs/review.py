@@ -25,6 +25,7 @@ def review_settings(form: JobForm) -> list[Line]:
     """What was chosen, and every setting that matters or was changed."""
     given = form.cleaned_data
     lines = [
+        Line("Name", given.get("name") or "not given yet"),
         Line("Base model", given.get("base_model") or "not chosen yet"),
         Line("Prompts from", _rows(form)),
         Line("Reward", given.get("reward_version") or "not chosen yet"),
@@ -32,7 +33,7 @@ def review_settings(form: JobForm) -> list[Line]:
         Line("Algorithm", ALGORITHMS[given.get("training__algorithm", "grpo")][0]),
     ]
     if form.source is not None:
-        lines.insert(1, Line("Continues from", f"{form.source.job.name} v{form.source.version}"))
+        lines.insert(2, Line("Continues from", f"{form.source.job.name} v{form.source.version}"))
     settings = form.to_settings()
     for name, (label, _) in TEXTS.items():
         section, setting = name.split(NAME_SEPARATOR)

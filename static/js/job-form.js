@@ -84,11 +84,15 @@ function showError(name, messages) {
       line.prepend(icon("circle-alert"));
       return line;
     });
-    box.append(element("div", { id }, ...lines));
+    const error = element("div", { id }, ...lines);
+    if (control === box) box.append(error);
+    else control.after(error);
     described.unshift(id);
   }
-  if (control.nodeName !== "FIELDSET") control.toggleAttribute("aria-invalid", false);
-  if (messages.length && control.nodeName !== "FIELDSET") control.setAttribute("aria-invalid", "true");
+  if (control.nodeName !== "FIELDSET") {
+    if (messages.length) control.setAttribute("aria-invalid", "true");
+    else control.removeAttribute("aria-invalid");
+  }
   if (described.length) control.setAttribute("aria-describedby", described.join(" "));
   else control.removeAttribute("aria-describedby");
 }
@@ -109,9 +113,8 @@ function showErrors() {
     const count = faultsIn(Number(button.dataset.go)).filter(isShown).length;
     if (count) button.dataset.faults = count;
     else delete button.dataset.faults;
-    button.toggleAttribute("data-faulty", count > 0);
   }
-  showWhole(errors.__all__ ?? []);
+  if (form.hasAttribute("data-bound")) showWhole(errors.__all__ ?? []);
 }
 
 function showWhole(messages) {
