@@ -30,6 +30,13 @@ from portal.tenants.models import Tenant
 
 LORA_FIELDS = [name for name in TEXTS if name.startswith("lora__")]
 
+FORMS = {
+    "environment__url": "Give an address such as https://environment.example.org, without user, query or fragment.",
+    "environment__dataset": "Give the name of a reasoning-gym task, such as countdown.",
+    "environment__action_field": "Give the name of a field: letters, digits and underscores, no digit first.",
+}
+"""What to say where a text does not have the form the spec asks for."""
+
 
 class JobForm(forms.Form):
     """What a job is made of: names are those of ``engine.spec.JobSpec`` with ``__`` for the dot.
@@ -167,10 +174,11 @@ class JobForm(forms.Form):
             self.add_error("dataset_version", "Choose a dataset.")
         settings = self.to_settings()
         for section, model in {**SECTIONS, "environment": ENVIRONMENTS[self.environment_type]}.items():
+            given = {name: value for name, value in settings.get(section, {}).items() if name != "type"}
             try:
-                model.model_validate(settings.get(section, {}))
+                model.model_validate(given)
             except SpecError as error:
-                self._add_spec_errors(section, field_errors(error, settings.get(section, {})))
+                self._add_spec_errors(section, field_errors(error, given))
         return cleaned
 
     def _add_spec_errors(self, section: str, errors: list[FieldError]) -> None:
@@ -179,7 +187,8 @@ class JobForm(forms.Form):
             setting = item.field.split(".")[0] or item.message.split(" ", 1)[0]
             name = f"{section}{NAME_SEPARATOR}{setting}"
             if name in self.fields and name not in self.errors:
-                self.add_error(name, sentence(item, label=str(self[name].label)))
+                said = FORMS[name] if name in FORMS and "pattern" in item.message else None
+                self.add_error(name, said or sentence(item, label=str(self[name].label)))
             elif name not in self.fields:
                 self.add_error(None, sentence(item, label=section.capitalize()))
 
