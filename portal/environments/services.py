@@ -14,7 +14,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from django.contrib.auth.models import User
 from django.core.files.base import File
@@ -80,7 +80,7 @@ def _limited(file: BinaryIO | File[bytes], limit: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _write_documents(chunks: Iterator[bytes], aside: BinaryIO) -> tuple[str, int]:
+def _write_documents(chunks: Iterator[bytes], aside: IO[bytes]) -> tuple[str, int]:
     """Return the sha256 of what was written and how many documents it holds."""
     digest, count = hashlib.sha256(), 0
     for document in read_documents(chunks):

@@ -38,8 +38,9 @@ from portal.tenants.services import require_writer
 def overview(request: TenantRequest) -> HttpResponse:
     """The page, and its two forms: the button's ``kind`` says which was sent."""
     kind = request.POST.get("kind") if request.method == "POST" else None
-    documents_form = DocumentsForm(*((request.POST, request.FILES) if kind == "documents" else ()), prefix="documents")
-    token_form = TokenForm(request.POST if kind == "token" else None, prefix="token")
+    sent = request.POST if kind else None
+    documents_form = DocumentsForm(sent if kind == "documents" else None, request.FILES or None, prefix="documents")
+    token_form = TokenForm(sent if kind == "token" else None, prefix="token")
     if kind:
         require_writer(tenant=request.tenant, user=request.user)
     try:

@@ -96,7 +96,8 @@ class _Counter:
     """Tokens of a chat up to the opening of the model's turn."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._tokenizer, self._template = _load(folder) if folder else (None, None)
+        loaded: tuple[Any, Any] = _load(folder) if folder else (None, None)
+        self._tokenizer, self._template = loaded
         self.exact = self._tokenizer is not None
 
     def __call__(self, messages: list[dict[str, str]]) -> int:

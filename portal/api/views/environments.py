@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_view
@@ -34,7 +35,7 @@ class DocumentSetOutput(serializers.ModelSerializer[DocumentSet]):
         fields = ["id", "name", "sha256", "documents", "size_bytes", "created_at"]
 
 
-class DocumentSetUpload(serializers.Serializer):  # type: ignore[type-arg]
+class DocumentSetUpload(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=100)
     file = serializers.FileField(
         allow_empty_file=True, help_text="JSON lines with text and title, or plain text: a document a paragraph."
@@ -47,7 +48,7 @@ class EnvironmentTokenOutput(serializers.ModelSerializer[EnvironmentToken]):
         fields = ["id", "name", "created_at", "changed_at"]
 
 
-class EnvironmentTokenValue(serializers.Serializer):  # type: ignore[type-arg]
+class EnvironmentTokenValue(serializers.Serializer[Any]):
     value = serializers.CharField(
         write_only=True, trim_whitespace=False, max_length=10_000, help_text="Never shown again."
     )
