@@ -30,7 +30,7 @@ from portal.tenants.models import Tenant
 
 LORA_FIELDS = [name for name in TEXTS if name.startswith("lora__")]
 
-FORMS = {
+PATTERN_WORDS = {
     "environment__url": "Give an address such as https://environment.example.org, without user, query or fragment.",
     "environment__dataset": "Give the name of a reasoning-gym task, such as countdown.",
     "environment__action_field": "Give the name of a field: letters, digits and underscores, no digit first.",
@@ -187,7 +187,7 @@ class JobForm(forms.Form):
             setting = item.field.split(".")[0] or item.message.split(" ", 1)[0]
             name = f"{section}{NAME_SEPARATOR}{setting}"
             if name in self.fields and name not in self.errors:
-                said = FORMS[name] if name in FORMS and "pattern" in item.message else None
+                said = PATTERN_WORDS[name] if name in PATTERN_WORDS and "pattern" in item.message else None
                 self.add_error(name, said or sentence(item, label=str(self[name].label)))
             elif name not in self.fields:
                 self.add_error(None, sentence(item, label=section.capitalize()))
