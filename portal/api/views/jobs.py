@@ -17,6 +17,7 @@ from portal.jobs.models import Job
 from portal.jobs.selectors import get_job, list_jobs, read_news
 from portal.jobs.services import cancel_job, create_job, extend_job, pause_job, resume_job, set_priority
 from portal.rewards.selectors import get_reward_version
+from portal.tenants.models import Scope
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -28,6 +29,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 @extend_schema_view(get=extend_schema(summary="Jobs", responses={200: serializers.JobOutput, **ERRORS}))
 class JobsView(TenantListView[Job]):
+    write_scope = Scope.JOBS_WRITE
     serializer_class = serializers.JobOutput
 
     def select(self) -> QuerySet[Job]:
@@ -62,6 +64,8 @@ class JobsView(TenantListView[Job]):
 
 
 class JobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(summary="One job", responses={200: serializers.JobOutput, **ERRORS})
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         return Response(serializers.JobOutput(get_job(self.tenant, job_id)).data)
@@ -86,6 +90,8 @@ class JobView(ApiView):
 
 
 class PauseJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Pause a job",
         description="It gives up its place, keeps every committed step and no longer counts as an active job.",
@@ -98,6 +104,8 @@ class PauseJobView(ApiView):
 
 
 class ResumeJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Resume a paused job",
         description="It goes on from its last committed step. It counts as an active job again.",
@@ -110,6 +118,8 @@ class ResumeJobView(ApiView):
 
 
 class CancelJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Cancel a job",
         description="The engine then ends it; harmless where the job has ended.",
