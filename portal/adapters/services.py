@@ -59,9 +59,10 @@ def create_download_link(*, adapter: AdapterVersion, user: User | None = None) -
 def open_download_link(*, token: str) -> tuple[AdapterVersion, User | None] | None:
     """The adapter version a link is for and whose link it is; None where the link is wrong or has expired."""
     try:
-        adapter_id, user_id = signing.loads(token, salt=LINK_SALT, max_age=settings.DOWNLOAD_LINK_SECONDS)
+        named = signing.loads(token, salt=LINK_SALT, max_age=settings.DOWNLOAD_LINK_SECONDS)
     except signing.BadSignature:
         return None
+    adapter_id, user_id = named if isinstance(named, list) else (named, None)
     adapter = AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related("job__base_model").first()
     if adapter is None:
         return None

@@ -70,12 +70,6 @@ class AuditEntry(models.Model):
     def __str__(self) -> str:
         return f"{self.actor_label}: {self.action} {self.object_label}"
 
-    @property
-    def changes(self) -> list[tuple[str, Any, Any]]:
-        """``(field, before, after)``, None where the field was or is not there."""
-        names = dict.fromkeys([*self.before, *self.after])
-        return [(name, self.before.get(name), self.after.get(name)) for name in names]
-
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.pk is not None:
             raise AppendOnlyError("The audit log is append-only.")
@@ -83,3 +77,9 @@ class AuditEntry(models.Model):
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AppendOnlyError("The audit log is append-only.")
+
+    @property
+    def changes(self) -> list[tuple[str, Any, Any]]:
+        """``(field, before, after)``, None where the field was or is not there."""
+        names = dict.fromkeys([*self.before, *self.after])
+        return [(name, self.before.get(name), self.after.get(name)) for name in names]
