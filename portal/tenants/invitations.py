@@ -58,7 +58,7 @@ def create_invitation(*, tenant: Tenant, user: User, email: str, role: str, base
     email = email.strip().lower()
     errors = []
     try:
-        Invitation._meta.get_field("email").run_validators(email)
+        Invitation._meta.get_field("email").clean(email, None)
     except ValidationError:
         errors.append(FieldError("email", "Enter an e-mail address such as ada@example.org."))
     if role not in Role.values:
