@@ -40,7 +40,12 @@ def get_current_membership(*, user: AnyUser, session: MutableMapping[str, Any]) 
 
 def lacks_required_mfa(membership: Membership) -> bool:
     """The tenant asks its members for two-factor sign-in, and this one has not set it up."""
-    return membership.tenant.require_mfa and not is_mfa_enabled(membership.user)
+    return membership.tenant.require_mfa and not has_second_factor(membership.user)
+
+
+def has_second_factor(user: User) -> bool:
+    """An authenticator app or a security key; recovery codes only stand in for one."""
+    return is_mfa_enabled(user, types=[Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN])
 
 
 def list_members(tenant: Tenant) -> QuerySet[Membership]:

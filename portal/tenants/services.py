@@ -12,7 +12,7 @@ from collections.abc import Iterable, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from allauth.mfa.utils import is_mfa_enabled
+from allauth.account.models import EmailAddress
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -23,7 +23,13 @@ from portal.audit.services import record_change
 from portal.errors import Conflict, FieldError, InvalidInput, NotAllowed
 from portal.tenants.models import ApiToken, Membership, Role, Scope, Tenant
 from portal.tenants.scopes import NEEDED_ROLE, covered_scopes
-from portal.tenants.selectors import SESSION_KEY, get_api_token, get_membership, list_memberships_of_user
+from portal.tenants.selectors import (
+    SESSION_KEY,
+    get_api_token,
+    get_membership,
+    has_second_factor,
+    list_memberships_of_user,
+)
 
 TOKEN_PREFIX = "mrl_"
 LAST_USED_RESOLUTION = timedelta(minutes=1)
@@ -41,6 +47,17 @@ def create_tenant(*, name: str, slug: str, weight: float = 1.0) -> Tenant:
 def create_user(*, username: str, email: str, password: str) -> User:
     """A person who can sign in; a member of nothing yet."""
     return get_user_model().objects.create_user(username=username, email=email, password=password)
+
+
+@transaction.atomic
+def record_email_address(*, user: User) -> None:
+    """Tell allauth of the address the operator gave an account; from it a person changes to another one."""
+    known = EmailAddress.objects.filter(user_id=user.pk)
+    if not user.email or known.filter(email__iexact=user.email).exists():
+        return
+    known.filter(primary=True).update(primary=False)
+    taken = EmailAddress.objects.filter(email__iexact=user.email, verified=True).exists()
+    EmailAddress.objects.create(user_id=user.pk, email=user.email, primary=True, verified=not taken)
 
 
 @transaction.atomic
@@ -128,7 +145,7 @@ def change_tenant(*, tenant: Tenant, user: User, name: str | None = None, requir
                 "The tenant was not changed.", fields=[FieldError("name", "Give it a name of at most 200 characters.")]
             )
     if require_mfa is not None:
-        if require_mfa and not tenant.require_mfa and not is_mfa_enabled(user):
+        if require_mfa and not tenant.require_mfa and not has_second_factor(user):
             message = "Set up two-factor sign-in for yourself first, or you would lock yourself out."
             raise InvalidInput("The tenant was not changed.", fields=[FieldError("require_mfa", message)])
         tenant.require_mfa = require_mfa

@@ -224,8 +224,8 @@ def test_who_may_act_as_whom(ours, theirs, admin):
         start_impersonation(admin=staff, session={}, membership_id=theirs_id, reason="to see")
     start_impersonation(admin=admin, session={}, membership_id=theirs_id, reason="to see")
     add_member(tenant=ours.tenant, user=admin, role=Role.VIEWER)
+    membership = ours.tenant.memberships.get(user=admin)
     with pytest.raises(NotAllowed):
-        membership = ours.tenant.memberships.get(user=admin)
         start_impersonation(admin=staff, session={}, membership_id=membership.pk, reason="to see")
 
 
