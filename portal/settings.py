@@ -174,6 +174,7 @@ ACCOUNT_FORMS = {"login": "portal.tenants.sign_in.SignInForm"}
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # no code by mail: not every installation has mail
 ACCOUNT_CHANGE_EMAIL = True  # one address; a new one counts once it is confirmed
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 ACCOUNT_RATE_LIMITS = {"login_failed": False}  # django-axes counts failed sign-ins, in the database

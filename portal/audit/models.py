@@ -7,6 +7,7 @@ key, so it outlives all three.
 
 from __future__ import annotations
 
+import json
 from typing import Any, NoReturn
 
 from django.db import models
@@ -79,7 +80,20 @@ class AuditEntry(models.Model):
         raise AppendOnlyError("The audit log is append-only.")
 
     @property
-    def changes(self) -> list[tuple[str, Any, Any]]:
-        """``(field, before, after)``, None where the field was or is not there."""
+    def changes(self) -> list[tuple[str, str | None, str | None]]:
+        """``(field, before, after)`` for people; None where the field was or is not there, or empty."""
         names = dict.fromkeys([*self.before, *self.after])
-        return [(name, self.before.get(name), self.after.get(name)) for name in names]
+        return [(name.replace("_", " "), _words(self.before.get(name)), _words(self.after.get(name))) for name in names]
+
+
+def _words(value: Any) -> str | None:
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -68,7 +68,7 @@ class TenantMiddleware:
         if membership and not (own_door or impersonation or _leads_to_mfa(request)) and lacks_required_mfa(membership):
             if "HX-Request" in request.headers:
                 return HttpResponse("Set up two-factor sign-in first.", status=403, content_type="text/plain")
-            return redirect("mfa_activate_totp")
+            return redirect("mfa_index")
         return self.get_response(request)
 
     def _act_as(self, request: HttpRequest, impersonation: Impersonation):
