@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from engine.events import AdapterPublished, AdapterRemoved
 from portal.adapters.models import AdapterVersion
-from portal.audit.services import record_change
+from portal.audit.services import accountable_user_id, record_change
 from portal.errors import Conflict
 from portal.jobs.models import Job
 
@@ -52,7 +52,7 @@ def create_download_link(*, adapter: AdapterVersion, user: User | None = None) -
         raise Conflict(
             f"Retention removed the files of {adapter.name}.", hint="Download a newer version of the same job."
         )
-    token = signing.dumps([str(adapter.pk), user.pk if user else None], salt=LINK_SALT)
+    token = signing.dumps([str(adapter.pk), accountable_user_id(user)], salt=LINK_SALT)
     return reverse("adapter-download", kwargs={"token": token})
 
 

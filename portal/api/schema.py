@@ -13,7 +13,7 @@ from portal.tenants.models import Scope
 class ScopedSchema(AutoSchema):
     """Each operation says which scope it needs, in its description and as ``x-required-scope``."""
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
         return f"{super().get_description() or ''}\n\nNeeds the scope `{self._scope().value}`.".strip()
 
     def get_extensions(self) -> dict[str, Any]:

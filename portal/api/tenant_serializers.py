@@ -99,13 +99,13 @@ class AuditQuery(AuditFilterQuery):
 class ActorOutput(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=["user", "token", "admin", "system"])
     id = serializers.CharField(allow_blank=True)
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # taken off the class by DRF
 
 
 class ObjectOutput(serializers.Serializer[Any]):
     type = serializers.CharField()
     id = serializers.CharField(allow_blank=True)
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # taken off the class by DRF
 
 
 class EntryOutput(serializers.Serializer[Any]):

@@ -73,7 +73,7 @@ class AuditedAdmin(admin.ModelAdmin):
         self._act_as_admin(request)
         with transaction.atomic():
             pks = [item.instance.pk for item in formset.forms if item.instance.pk and not item.instance._state.adding]
-            before = {obj.pk: _values(obj) for obj in formset.model._default_manager.filter(pk__in=pks)}
+            before = {obj.pk: _values(obj) for obj in formset.get_queryset().filter(pk__in=pks)}
             for item in formset.deleted_forms:
                 self._record(request, "deleted", item.instance, before.get(item.instance.pk, {}), {})
             super().save_formset(request, form, formset, change)

@@ -59,6 +59,14 @@ def record_change(
     )
 
 
+def accountable_user_id(user: User | None) -> int | None:
+    """Whom a link made now is to be charged to when it is used later: the admin, where one acts as ``user``."""
+    origin = current_origin()
+    if origin.impersonating:
+        return int(origin.admin_id)
+    return user.pk if user else None
+
+
 def _actor(user: User | AnonymousUser | None) -> dict[str, str]:
     origin = current_origin()
     name = user.get_username() if user is not None and user.is_authenticated else ""

@@ -12,6 +12,7 @@ import time
 import uuid
 import zipfile
 from datetime import datetime, timedelta
+from typing import Literal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -23,7 +24,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from engine.events import EVENTS_QUEUE
-from portal.audit.services import record_change
+from portal.audit.services import accountable_user_id, record_change
 from portal.celery import app
 from portal.errors import Conflict
 from portal.tenants.export_parts import plan_parts, write_part
@@ -87,7 +88,7 @@ def continue_export(*, export_id: uuid.UUID, slice_number: int, seconds: float =
 def _write_for(export: TenantExport, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     export.path.parent.mkdir(parents=True, exist_ok=True)
-    mode = "a" if export.parts_done else "w"
+    mode: Literal["a", "w"] = "a" if export.parts_done else "w"
     with zipfile.ZipFile(export.path, mode, zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for part in export.plan[export.parts_done :]:
             write_part(archive, export.tenant, part)
@@ -138,7 +139,7 @@ def create_export_link(*, tenant: Tenant, user: User, export: TenantExport) -> s
     require_owner(tenant=tenant, user=user)
     if not export.is_available:
         raise Conflict("This export is not ready, or it has expired.", hint="Wait for it, or start another one.")
-    token = signing.dumps([export.pk.hex, user.pk], salt=LINK_SALT)
+    token = signing.dumps([export.pk.hex, accountable_user_id(user)], salt=LINK_SALT)
     return reverse("tenants:export-file", kwargs={"token": token})
 
 

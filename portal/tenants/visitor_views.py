@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -40,8 +41,13 @@ def invitation_accept(request: HttpRequest, secret: str) -> HttpResponse:
     account = find_account(invitation.email)
     form = NewAccountForm(request.POST if request.method == "POST" else None)
     signed_in = request.user.is_authenticated
-    context = {"invitation": invitation, "account": account, "form": form, "path": request.path}
-    context["is_theirs"] = signed_in and request.user.email.lower() == invitation.email
+    context = {
+        "invitation": invitation,
+        "account": account,
+        "form": form,
+        "path": request.path,
+        "is_theirs": isinstance(request.user, User) and request.user.email.lower() == invitation.email,
+    }
     if request.method != "POST" or (account and not signed_in):
         return render(request, "tenants/invitation.html", context)
     try:
@@ -115,6 +121,6 @@ def export_file(request: HttpRequest, token: str) -> HttpResponseBase:
 
 async def _stream(path: Path) -> AsyncIterator[bytes]:
     """Chunks read in a thread: ASGI would first read all of a synchronous iterator into memory."""
-    with await sync_to_async(path.open, thread_sensitive=False)("rb") as file:
+    with await sync_to_async(lambda: path.open("rb"), thread_sensitive=False)() as file:
         while chunk := await sync_to_async(file.read, thread_sensitive=False)(CHUNK_BYTES):
             yield chunk

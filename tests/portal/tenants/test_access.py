@@ -188,6 +188,12 @@ def test_an_admin_looks_through_a_member(acting, ours, theirs):
     assert client.get(f"/jobs/{ours.job.pk}/").status_code == 403, "the admin is a member of nothing"
 
 
+def test_downloads_are_the_admins(acting, ours):
+    client, _ = acting(ours)
+    client.get(f"/adapters/{ours.adapter.pk}/download/", follow=True)
+    assert AuditEntry.objects.get(action="adapter.downloaded").actor_label == "root"
+
+
 def test_a_superuser_may_change_things_under_both_names(acting, ours):
     client, _ = acting(ours, allow_changes="on")
     assert "changes count" in client.get("/").content.decode()
