@@ -1,8 +1,10 @@
 """API tokens: made, found, and dead when they should be."""
 
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.http import Http404
 from django.utils import timezone
 
@@ -116,3 +118,15 @@ def test_uses_are_recorded_by_the_minute(ours):
     record_token_use(token=token)
     token.refresh_from_db()
     assert token.last_used_at > first
+
+
+def test_older_tokens_keep_what_they_may(ours):
+    """``write`` and ``read`` of before become the finer scopes they stood for."""
+    refine = import_module("portal.tenants.migrations.0004_finer_scopes").refine
+    writing, reading = create(ours)[0], create(ours, name="other")[0]
+    ApiToken.objects.filter(pk=writing.pk).update(scopes=["read", "write"])
+    refine(apps, None)
+    writing.refresh_from_db()
+    reading.refresh_from_db()
+    assert set(writing.scopes) == {"read", "adapters:read", "jobs:write", "datasets:write", "rewards:write"}
+    assert reading.scopes == ["read", "adapters:read"]
