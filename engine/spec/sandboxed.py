@@ -21,7 +21,7 @@ MAX_CODE = 65_536
 
 
 class Python(Contract):
-    """A function of the tenant, run in the sandbox. Every call starts from a fresh state: nothing is kept between calls.
+    """A function of the tenant, run in the sandbox. Every call starts from a fresh state.
 
     The function declares any of these parameters and gets them by name: ``prompt`` (str, the row's last message),
     ``completion`` (str, the model's last reply), ``row`` (dict: ``messages``, ``answer``, ``metadata``, ``split``) and
@@ -81,13 +81,14 @@ def parse(code: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(code, "reward.py")
     except SyntaxError as error:
-        raise ValueError(f"line {error.lineno}, column {error.offset}: {error.msg}") from None
+        where = f"line {error.lineno}, column {error.offset}: " if error.lineno else ""
+        raise ValueError(where + error.msg) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"not valid Python: {error or 'nested too deeply'}") from None
+        raise ValueError(f"not valid Python: {str(error) or 'nested too deeply'}") from None
 
 
 def check_function(tree: ast.Module, name: str, offered: tuple[str, ...]) -> None:
-    """Raises ValueError unless the module defines ``name`` at its top level, taking only parameters that are offered."""
+    """Raises ValueError unless the module defines ``name`` at its top level, asking only for what is offered."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     found = [function for function in functions if function.name == name]
     if not found:
@@ -104,6 +105,6 @@ def check_function(tree: ast.Module, name: str, offered: tuple[str, ...]) -> Non
     unknown = [argument.arg for argument in required if argument.arg not in offered]
     if unknown or arguments.posonlyargs:
         raise ValueError(
-            f"line {found[-1].lineno}: '{name}' asks for '{(unknown or [positional[0].arg])[0]}'; parameters are passed "
-            f"by name and may be any of: {', '.join(offered)}"
+            f"line {found[-1].lineno}: '{name}' asks for '{(unknown or [positional[0].arg])[0]}'; parameters are "
+            f"passed by name and may be any of: {', '.join(offered)}"
         )
