@@ -1,7 +1,7 @@
 """Landlock: the file tree and the network a process may use, by the kernel, without privileges.
 
 Source: Documentation/userspace-api/landlock.rst of Linux. Invariant: everything the running kernel's Landlock can
-handle is denied but what ``confine`` names.
+handle is denied but what ``prepare`` names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 RULE_PATH_BENEATH = 1
 GET_VERSION = 1
+PR_SET_NO_NEW_PRIVS = 38
 EXECUTE, READ_FILE, READ_DIR = 1 << 0, 1 << 2, 1 << 3
 READ = READ_FILE | READ_DIR
 WRITE = READ | sum(1 << bit for bit in (1, 4, 5, 7, 8, 13, 14))
@@ -38,12 +39,13 @@ def version() -> int:
     return max(0, int(ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, GET_VERSION)))
 
 
-def confine(*, readable: Iterable[str], writable: Iterable[str] = ()) -> None:
-    """Deny this process all files but those beneath the paths, all TCP, and, where the kernel can, signals and abstract
-    sockets to processes outside. Nothing may be executed. Paths that do not exist are left out.
+def prepare(*, readable: Iterable[str], writable: Iterable[str] = ()) -> int:
+    """A ruleset, as a descriptor for ``enter``: no files but those beneath the paths, no TCP, and, where the kernel
+    can, no signals and abstract sockets to processes outside. Nothing may be executed. Paths that do not exist are
+    left out.
 
     Raises:
-        OSError: the kernel refuses or its Landlock is too old.
+        OSError: the kernel's Landlock is too old, or it has none.
     """
     abi = version()
     if abi < OLDEST:
@@ -56,7 +58,13 @@ def confine(*, readable: Iterable[str], writable: Iterable[str] = ()) -> None:
     for paths, rights in ((readable, READ), (writable, WRITE & handled)):
         for path in paths:
             _allow(libc, ruleset, path, rights)
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges: needed without CAP_SYS_ADMIN
+    return ruleset
+
+
+def enter(ruleset: int) -> None:
+    """Confine this process to the ruleset, for good. Raises OSError where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # else CAP_SYS_ADMIN is needed
     _checked(libc.syscall(RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
 

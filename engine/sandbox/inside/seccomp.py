@@ -76,7 +76,7 @@ CALL: Rules = dict.fromkeys(
 )
 CALL |= {
     9: (Condition(low(3), (2,), mask=0xF),),  # mmap: MAP_PRIVATE only; shared memory would outlive the call
-    16: (Condition(low(1), (0x5401, 0x5450, 0x5451, 0x5421, 0x541B)),),  # ioctl: TCGETS FIONCLEX FIOCLEX FIONBIO FIONREAD
+    16: (Condition(low(1), (0x5401, 0x5450, 0x5451, 0x5421, 0x541B)),),  # TCGETS FION- FIOCLEX FIONBIO FIONREAD
     72: (Condition(low(1), (0, 1, 2, 3, 4, 1030)),),  # fcntl: dup, flags. F_SETOWN would send signals to others
     53: (Condition(low(0), (1,)), Condition(low(1), (1,), mask=0xF)),  # socketpair: unix stream (asyncio needs one)
     44: zero(4),  # sendto without an address
