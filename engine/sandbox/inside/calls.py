@@ -1,8 +1,8 @@
 """Calls of a stranger's code, in a process that ends with them.
 
-The reply to a call is one JSON text: ``{"results": [...], "console": str}``, a result being ``{"total": number, "parts":
-{...}, "reason": str}`` or ``{"kind": str, "reason": str, "details": str}``. Nothing of it is trusted by the reader: code under test shares the
-process with this module and can make it say anything, but only about itself.
+The reply to a call is one JSON text, ``{"results": [...], "console": str}``, a result being ``{"total": number,
+"parts": {...}, "reason": str}`` or ``{"kind": str, "reason": str, "details": str}``. Nothing of it is trusted by the
+reader: code under test shares the process with this module and can make it say anything, but only about itself.
 """
 
 from __future__ import annotations
