@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import ast
 import warnings
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from engine.spec.contract import Contract
+from engine.spec.templates import check_template
 
 REWARD_PARAMETERS = ("prompt", "completion", "row", "turns")
 """What a reward function may ask for, by the name of the parameter."""
 BATCH_PARAMETERS = ("samples",)
 
 MAX_CODE = 65_536
+
+CodeTemplate = Annotated[str, Field(max_length=MAX_CODE), AfterValidator(check_template)]
+"""Code, or a reference to code; see ``engine.spec.templates``."""
 
 
 class Python(Contract):
@@ -56,12 +60,12 @@ class CodeTests(Contract):
     """
 
     type: Literal["code_tests"] = "code_tests"
-    tests: str = Field(default="{{ row.metadata.test }}", min_length=1, max_length=MAX_CODE)
+    tests: CodeTemplate = Field(default="{{ row.metadata.test }}", min_length=1)
     """Template of the tests: Python with ``assert``. It runs after the program; functions named ``test_*`` are called,
     and so is ``check(candidate)`` with the function named ``entry_point``."""
-    entry_point: str | None = Field(default=None, max_length=200)
+    entry_point: CodeTemplate | None = None
     """Template of the name of the function under test, e.g. ``{{ row.metadata.entry_point }}``."""
-    prefix: str = Field(default="", max_length=MAX_CODE)
+    prefix: CodeTemplate = ""
     """Template of the code that comes before the program, e.g. ``{{ row.metadata.prompt }}``."""
     score: Literal["all", "fraction"] = "all"
     """``all``: 1 where every assertion holds, else 0. ``fraction``: the share of assertions that hold."""
