@@ -130,6 +130,11 @@ class SandboxPool:
         results = await asyncio.gather(*(call.result for call in calls))
         return [score for (score,) in results]
 
+    def worker_id(self, tenant: str, grader: Python | CodeTests) -> int | None:
+        """Process id of the worker of that code, None where none runs."""
+        worker = self._workers.get(_key(tenant, grader))
+        return worker.id if worker else None
+
     async def close(self) -> None:
         """End every worker. Calls not yet answered are cancelled."""
         self._closed = True

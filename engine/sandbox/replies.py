@@ -82,7 +82,7 @@ def _score(result: Any) -> Score:
         return error(result["kind"], reason, _text(result, "details", MAX_DETAILS))
     parts = result.get("parts", {})
     if type(parts) is not dict or len(parts) > MAX_PARTS:
-        raise Wrong("its parts are no object of at most {MAX_PARTS} members")
+        raise Wrong(f"its parts are no object of at most {MAX_PARTS} members")
     for name in parts:
         if not PART_NAME.fullmatch(name):
             what = "letters, digits, spaces and _ . - (at most 40), beginning with a letter"
@@ -109,8 +109,8 @@ def _program_score(score: Score) -> Score:
 def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise Wrong("a score is no number")
-    if abs(value) > 1e300:
-        return math.copysign(math.inf, value)
+    if abs(value) > 1e300 and type(value) is int:
+        return math.inf if value > 0 else -math.inf
     return float(value)
 
 

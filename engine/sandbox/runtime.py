@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -28,6 +29,9 @@ PACKAGES = (
 )
 """Packages beside the standard library that tenant code may import: pure Python, computing only."""
 
+METADATA = ("antlr4-python3-runtime",)
+"""Distributions whose version those packages ask for."""
+
 MEMORY_BYTES = 512 * 1024**2
 TMP_BYTES = 4 * 1024**2
 TMP_FILES = 256
@@ -46,6 +50,8 @@ class Runtime:
     python: str
     packages: dict[str, str]
     """Folder or file of each package."""
+    metadata: dict[str, str]
+    """Folder of each distribution's metadata."""
     paths: tuple[str, ...]
     """All that is readable: interpreter, standard library, shared libraries, packages, the worker's own code."""
 
@@ -58,8 +64,9 @@ def runtime() -> Runtime:
     packages = {name: place for name in PACKAGES if (place := _place(name))}
     own = [str(ROOT / path) for path in ("engine/__init__.py", "engine/sandbox/__init__.py", "engine/sandbox/inside")]
     libraries = [*SHARED_LIBRARIES, *glob.glob(f"{sys.base_prefix}/lib/libpython*.so*"), TIME_ZONES]
-    paths = [python, *sorted(standard), *libraries, *packages.values(), *own]
-    return Runtime(python, packages, tuple(path for path in paths if os.path.exists(path)))
+    metadata = {name: place for name in METADATA if (place := _metadata(name))}
+    paths = [python, *sorted(standard), *libraries, *packages.values(), *metadata.values(), *own]
+    return Runtime(python, packages, metadata, tuple(path for path in paths if os.path.exists(path)))
 
 
 def command(level: ConfiningLevel) -> list[str]:
@@ -114,3 +121,12 @@ def _place(name: str) -> str | None:
     if spec is None or spec.origin is None:
         return None
     return os.path.dirname(spec.origin) if spec.submodule_search_locations else spec.origin
+
+
+def _metadata(distribution: str) -> str | None:
+    try:
+        found = importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    (entry,) = [file for file in found.files or [] if file.name == "METADATA"]
+    return str(Path(str(entry.locate())).resolve().parent)

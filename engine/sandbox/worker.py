@@ -93,6 +93,7 @@ class SandboxWorker:
         setup = {
             **self._setup,
             "packages": runtime.runtime().packages,
+            "metadata": runtime.runtime().metadata,
             "confinement": runtime.confinement(self._level, uid),
         }
         await self._process.write(json.dumps(setup).encode() + b"\n")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import linecache
-import math
 import os
 import sys
 import traceback
@@ -100,7 +99,7 @@ class RewardRunner:
             call: a dict of the function's parameters; for a batch a list of those.
         """
         linecache.cache[FILE_NAME] = (len(self.source), None, self.source.splitlines(keepends=True), FILE_NAME)
-        module: dict[str, Any] = {"__name__": "reward", "__file__": FILE_NAME}
+        module = new_module("reward")
         exec(self.code, module)  # noqa: S102 - this is what the sandbox is for
         if not callable(reward := module.get(self.function)):
             raise Missing(self.function)
@@ -111,6 +110,12 @@ class RewardRunner:
             got = f"{len(values)} values" if isinstance(values, list | tuple) else type(values).__name__
             raise WrongReturn(f"a batch function returns a list of as many values as samples ({len(call)}), not {got}")
         return [_result_or_failure(value) for value in values]
+
+
+def warm_up() -> None:
+    """Go once through what every call does, so that the memory it touches is this process's own by then."""
+    source = "def reward(completion): return 1"
+    answer(RewardRunner(compile(source, FILE_NAME, "exec"), source, "reward", False), {"completion": ""})
 
 
 def serve(run_one: RunOne, waiting: list[Any], replies: int, token: bytes, watched: Iterable[str]) -> None:
@@ -146,6 +151,13 @@ def answer(run_one: RunOne, call: Any) -> str:
     if console.written > CONSOLE_FLOOD:  # also where the code caught it
         results = [{"kind": "too_much_output", "reason": f"printed more than {CONSOLE_FLOOD:,} characters"}]
     return json.dumps({"results": results, "console": console.text()})
+
+
+def new_module(name: str) -> dict[str, Any]:
+    """The names of a fresh module; it is registered, as classes look theirs up there."""
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = FILE_NAME
+    return vars(module)
 
 
 def _state(modules: list[ModuleType]) -> tuple[Any, ...]:
@@ -208,7 +220,7 @@ def _number(value: Any, what: str) -> float:
     if type(value) not in (int, float, bool):  # no subclass: it could be anything it likes to be
         raise WrongReturn(f"{what} is a number, not {type(value).__name__}")
     if type(value) is int and abs(value) > 10**300:
-        return math.copysign(1e300, value)
+        return 1e300 if value > 0 else -1e300
     return float(value)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from engine.sandbox.inside.calls import FILE_NAME
+from engine.sandbox.inside.calls import FILE_NAME, new_module
 
 FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 TESTS_NAME = "tests.py"
@@ -56,7 +56,7 @@ def run_tests(completion: str, tests: str, entry_point: str, prefix: str, fracti
     code = next(_programs(completion, prefix, entry_point), None)
     if code is None:
         return _fails("the completion is not valid Python")
-    module: dict[str, Any] = {"__name__": "program"}
+    module = new_module("program")
     try:
         exec(code, module)  # noqa: S102 - this is what the sandbox is for
     except Exception as error:

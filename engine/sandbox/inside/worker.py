@@ -18,9 +18,11 @@ import gc
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import json
 import os
+import pathlib
 import select
 import shutil
 import signal
@@ -144,6 +146,7 @@ def _serve(run_one: calls.RunOne, watched: list[str], reading: int, writing: int
         os.dup2(reading, REQUEST_FD)
         os.closerange(REQUEST_FD + 1, MAX_FD)
         seccomp.install(seccomp.CALL)
+        calls.warm_up()
         with os.fdopen(REQUEST_FD, "rb") as requests:
             waiting = json.loads(requests.read())
         calls.serve(run_one, waiting, REPLY_FD, token, watched)
@@ -175,8 +178,9 @@ def _clear_tmp() -> None:
 class _Packages(importlib.abc.MetaPathFinder):
     """Finds the few packages of the runtime where they lie, without their neighbours."""
 
-    def __init__(self, packages: dict[str, str]) -> None:
+    def __init__(self, packages: dict[str, str], metadata: dict[str, str]) -> None:
         self._packages = packages
+        self._metadata = metadata
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if (place := self._packages.get(name)) is None:
@@ -185,10 +189,15 @@ class _Packages(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(name, place)
         return importlib.util.spec_from_file_location(name, f"{place}/__init__.py", submodule_search_locations=[place])
 
+    def find_distributions(self, context: Any) -> Iterator[importlib.metadata.Distribution]:
+        """For packages that ask for the version of another."""
+        if place := self._metadata.get(context.name):
+            yield importlib.metadata.PathDistribution(pathlib.Path(place))
+
 
 def _preload(setup: dict[str, Any]) -> None:
     """Import what calls are likely to import, so that each finds it loaded: modules of the runtime, nothing else."""
-    sys.meta_path.append(_Packages(setup["packages"]))
+    sys.meta_path.append(_Packages(setup["packages"], setup["metadata"]))
     known = (sys.stdlib_module_names | setup["packages"].keys()) - NOT_PRELOADED
     for name in [*COMMON.split(), *_imports(setup.get("code", ""))]:
         if name.split(".")[0] in known:
