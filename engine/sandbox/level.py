@@ -33,7 +33,7 @@ LEVELS: tuple[ConfiningLevel, ...] = ("bubblewrap", "landlock")
 REPORT_FILE = "sandbox.json"
 ATTACK_SECONDS = 0.5
 ATTACK_CODE = Path(attack_code.__file__).read_text()
-SECRET = "another tenant's secret"  # noqa: S105 - looked for by an attack
+SECRET = "another tenant's secret"
 HOSTILE, BYSTANDER = "hostile", "bystander"
 
 

@@ -79,7 +79,7 @@ def command(level: ConfiningLevel) -> list[str]:
         raise FileNotFoundError("bubblewrap (bwrap) is not installed")
     paths = runtime().paths
     # Made beforehand: bubblewrap gives those it makes the rights of the source, which the worker's user may lack.
-    parents = sorted({str(parent) for path in paths for parent in Path(path).parents if str(parent) != "/"})
+    parents = sorted({str(parent) for path in (*paths, os.devnull) for parent in Path(path).parents if str(parent) != "/"})
     folders = [option for parent in parents for option in ("--perms", "0755", "--dir", parent)]
     binds = [option for path in paths for option in ("--ro-bind", path, path)]
     if os.getuid() == 0:
@@ -91,7 +91,7 @@ def command(level: ConfiningLevel) -> list[str]:
         bubblewrap, *identity, "--cap-add", "CAP_SYS_ADMIN",
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--hostname", "sandbox", "--die-with-parent",
-        *folders, *binds, "--dev-bind", "/dev/null", "/dev/null", "--dir", "/tmp",
+        *folders, *binds, "--dev-bind", os.devnull, os.devnull, "--dir", "/tmp",
         "--chdir", str(ROOT), "--remount-ro", "/", "--",
         *worker,
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def confinement(level: ConfiningLevel, launched_uid: int) -> dict[str, Any]:
         "memory_bytes": MEMORY_BYTES,
         "tmp_bytes": TMP_BYTES,
         "tmp_files": TMP_FILES,
-        "readable": [*runtime().paths, "/dev/null"],
+        "readable": runtime().paths,
     }
 
 

@@ -48,7 +48,8 @@ class Confinement:
             options = f"size={self.tmp_bytes},nr_inodes={self.tmp_files},mode=1777".encode()
             if libc.mount(b"tmpfs", TMP.encode(), b"tmpfs", MS_NOSUID_NODEV_NOEXEC, options) != 0:
                 raise OSError(ctypes.get_errno(), "cannot mount a private /tmp")
-        ruleset = landlock.prepare(readable=self.readable, writable=[TMP] if self.mount_tmp else [])
+        writable = [os.devnull, TMP] if self.mount_tmp else [os.devnull]
+        ruleset = landlock.prepare(readable=self.readable, writable=writable)
         if self.uid >= 0:
             os.setgroups([])
             os.setresgid(self.uid, self.uid, self.uid)
