@@ -79,7 +79,9 @@ def command(level: ConfiningLevel) -> list[str]:
         raise FileNotFoundError("bubblewrap (bwrap) is not installed")
     paths = runtime().paths
     # Made beforehand: bubblewrap gives those it makes the rights of the source, which the worker's user may lack.
-    parents = sorted({str(parent) for path in (*paths, os.devnull) for parent in Path(path).parents if str(parent) != "/"})
+    parents = sorted(
+        {str(parent) for path in (*paths, os.devnull) for parent in Path(path).parents if str(parent) != "/"}
+    )
     folders = [option for parent in parents for option in ("--perms", "0755", "--dir", parent)]
     binds = [option for path in paths for option in ("--ro-bind", path, path)]
     if os.getuid() == 0:
@@ -91,10 +93,15 @@ def command(level: ConfiningLevel) -> list[str]:
         bubblewrap, *identity, "--cap-add", "CAP_SYS_ADMIN",
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--hostname", "sandbox", "--die-with-parent",
-        *folders, *binds, "--dev-bind", os.devnull, os.devnull, "--dir", "/tmp",
+        *folders, *binds, "--dev-bind", os.devnull, os.devnull, "--dir", private_tmp(),
         "--chdir", str(ROOT), "--remount-ro", "/", "--",
         *worker,
     ]  # fmt: skip
+
+
+def private_tmp() -> str:
+    """Where the private folder for temporary files lies: where Python looks for one, but not over the runtime."""
+    return "/var/tmp" if any(path.startswith("/tmp/") for path in runtime().paths) else "/tmp"
 
 
 def confinement(level: ConfiningLevel, launched_uid: int) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def confinement(level: ConfiningLevel, launched_uid: int) -> dict[str, Any]:
     isolated = level == "bubblewrap"
     root = os.getuid() == 0
     return {
-        "mount_tmp": isolated,
+        "tmp": private_tmp() if isolated else "",
         "uid": (1 if isolated else launched_uid) if root else -1,
         "parent": -1 if isolated else os.getpid(),
         "memory_bytes": MEMORY_BYTES,

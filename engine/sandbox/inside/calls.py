@@ -7,19 +7,20 @@ reader: code under test shares the process with this module and can make it say 
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import json
 import linecache
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, ModuleType
 from typing import Any
 
 FILE_NAME = "reward.py"
-TMP = "/tmp"
 MAX_CONSOLE = 8_192
 """Characters of the console that are kept."""
 CONSOLE_FLOOD = 1 << 20
@@ -118,24 +119,32 @@ def warm_up() -> None:
     answer(RewardRunner(compile(source, FILE_NAME, "exec"), source, "reward", False), {"completion": ""})
 
 
-def serve(run_one: RunOne, waiting: list[Any], replies: int, token: bytes, watched: Iterable[str]) -> None:
+@dataclass(frozen=True)
+class Service:
+    """What a worker's processes serve."""
+
+    run_one: RunOne
+    watched: tuple[str, ...]
+    """Names of modules that are looked at for changes: those that the code imports."""
+    tmp: str
+    """The writable folder, empty where there is none."""
+
+
+def serve(service: Service, waiting: list[Any], replies: int, token: bytes) -> None:
     """Answer calls, one line each, as long as each leaves the process as it was.
 
-    Every call gets the module's names anew. One that leaves anything else that another could meet (a changed name of a
-    watched module, a further module, a file, a descriptor) is the last of this process.
-
-    Args:
-        watched: names of modules: those that the code imports.
+    Every call gets the module's names anew. One that leaves anything else that another could meet by accident (a
+    changed name of a watched module, a further module, a file, a descriptor, a setting) is the last of this process.
     """
     write = os.write  # before the stranger's code runs, so that it cannot be replaced
     sys.stdout = sys.stderr = None  # type: ignore[assignment]
-    modules = [sys.modules[name] for name in {"builtins", *watched} if name in sys.modules]
-    untouched = _state(modules) if len(waiting) > 1 else None
+    modules = [sys.modules[name] for name in {"builtins", *service.watched} if name in sys.modules]
+    untouched = _state(modules, service.tmp) if len(waiting) > 1 else None
     for call in waiting:
-        line = token + answer(run_one, call).encode(errors="replace") + b"\n"
+        line = token + answer(service.run_one, call).encode(errors="replace") + b"\n"
         while line:
             line = line[write(replies, line) :]
-        if untouched is not None and _state(modules) != untouched:
+        if untouched is not None and _state(modules, service.tmp) != untouched:
             return
 
 
@@ -160,16 +169,15 @@ def new_module(name: str) -> dict[str, Any]:
     return vars(module)
 
 
-def _state(modules: list[ModuleType]) -> tuple[Any, ...]:
+def _state(modules: list[ModuleType], tmp: str) -> tuple[Any, ...]:
     """What of this process one call could leave behind for another, to be compared."""
-    try:
-        files = os.listdir(TMP)
-    except OSError:  # none is given
-        files = []
+    files = os.listdir(tmp) if tmp else []
     lowest_free = os.dup(0)
     os.close(lowest_free)
     names = [dict(vars(module)) for module in modules]
-    return names, len(sys.modules), files, lowest_free, os.getcwd(), sys.getrecursionlimit()
+    timer = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), signal.getsignal(signal.SIGALRM)
+    settings = dict(os.environ), str(decimal.getcontext()), sys.getrecursionlimit(), os.getcwd()
+    return names, len(sys.modules), files, lowest_free, timer, settings
 
 
 def result(value: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import sys
 from dataclasses import dataclass
 
 from engine.sandbox.inside import landlock, seccomp
-from engine.sandbox.inside.calls import TMP
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -29,8 +28,9 @@ MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 class Confinement:
     """How one worker is confined."""
 
-    mount_tmp: bool
-    """There is a mount namespace of one's own: put a private /tmp there. Without, nothing at all is writable."""
+    tmp: str
+    """Put a private, small file system there; needs a mount namespace of one's own. Empty: nothing at all is
+    writable."""
     uid: int
     """Change to this user and group; -1: stay, the launcher has seen to it."""
     parent: int
@@ -44,11 +44,11 @@ class Confinement:
     def enter(self) -> None:
         """Confine this process, for good. Raises OSError where the kernel refuses."""
         libc = ctypes.CDLL(None, use_errno=True)
-        if self.mount_tmp:
+        if self.tmp:
             options = f"size={self.tmp_bytes},nr_inodes={self.tmp_files},mode=1777".encode()
-            if libc.mount(b"tmpfs", TMP.encode(), b"tmpfs", MS_NOSUID_NODEV_NOEXEC, options) != 0:
-                raise OSError(ctypes.get_errno(), "cannot mount a private /tmp")
-        writable = [os.devnull, TMP] if self.mount_tmp else [os.devnull]
+            if libc.mount(b"tmpfs", self.tmp.encode(), b"tmpfs", MS_NOSUID_NODEV_NOEXEC, options) != 0:
+                raise OSError(ctypes.get_errno(), f"cannot mount a private {self.tmp}")
+        writable = [os.devnull, self.tmp] if self.tmp else [os.devnull]
         ruleset = landlock.prepare(readable=self.readable, writable=writable)
         if self.uid >= 0:
             os.setgroups([])

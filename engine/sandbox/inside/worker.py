@@ -32,7 +32,6 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from engine.sandbox.inside import calls, code_tests, seccomp
-from engine.sandbox.inside.calls import TMP
 from engine.sandbox.inside.confinement import Confinement
 
 MAX_REPLY = 131_072
@@ -65,8 +64,9 @@ def main() -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         _send(answers, {"failed": "syntax", "reason": f"{type(error).__name__}: {error}"[: calls.MAX_REASON]})
         return
-    watched = _imports(setup.get("code", ""))
-    process = CallProcess(run_one, watched)
+    tmp = setup["confinement"]["tmp"]
+    service = calls.Service(run_one, tuple(_imports(setup.get("code", ""))), tmp)
+    process = CallProcess(service)
     _send(answers, {"ready": True})
     while line := requests.readline():
         request = json.loads(line)
@@ -76,20 +76,20 @@ def main() -> None:
                 _send(answers, answer)
                 waiting = waiting[1:]
             process.end()
-            _clear_tmp()
-            process = CallProcess(run_one, watched)
+            _clear(tmp)
+            process = CallProcess(service)
 
 
 class CallProcess:
     """A process for the calls of one request, forked and confined before they are known."""
 
-    def __init__(self, run_one: calls.RunOne, watched: list[str]) -> None:
+    def __init__(self, service: calls.Service) -> None:
         self._token = os.urandom(8).hex().encode()
         theirs_in, self._requests = os.pipe()
         self._replies, theirs_out = os.pipe()
         self._id = os.fork()
         if self._id == 0:
-            _serve(run_one, watched, theirs_in, theirs_out, self._token)
+            _serve(service, theirs_in, theirs_out, self._token)
         os.close(theirs_in)
         os.close(theirs_out)
         self._poll = select.poll()
@@ -139,7 +139,7 @@ class CallProcess:
         return ("answered", line) if line.startswith(self._token) else ("died", b"")
 
 
-def _serve(run_one: calls.RunOne, watched: list[str], reading: int, writing: int, token: bytes) -> NoReturn:
+def _serve(service: calls.Service, reading: int, writing: int, token: bytes) -> NoReturn:
     """The process of one request: gives up every descriptor but its own two, and every call it needs no more."""
     try:
         os.dup2(writing, REPLY_FD)
@@ -149,7 +149,7 @@ def _serve(run_one: calls.RunOne, watched: list[str], reading: int, writing: int
         calls.warm_up()
         with os.fdopen(REQUEST_FD, "rb") as requests:
             waiting = json.loads(requests.read())
-        calls.serve(run_one, waiting, REPLY_FD, token, watched)
+        calls.serve(service, waiting, REPLY_FD, token)
     finally:
         os._exit(0)
 
@@ -162,13 +162,9 @@ def _runner(setup: dict[str, Any]) -> calls.RunOne:
     return calls.RewardRunner(code, setup["code"], setup["function"], setup["batch"])
 
 
-def _clear_tmp() -> None:
-    """Remove what a call has left. At most a few hundred files, see ``Confinement.tmp_files``."""
-    try:
-        left = list(os.scandir(TMP))
-    except OSError:  # there is none
-        return
-    for entry in left:
+def _clear(tmp: str) -> None:
+    """Remove what a call has left: at most a few hundred files, see ``Confinement.tmp_files``."""
+    for entry in list(os.scandir(tmp)) if tmp else []:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
         else:
