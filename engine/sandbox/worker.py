@@ -100,8 +100,9 @@ class SandboxWorker:
         try:
             ready = await self._process.read(START_SECONDS)
         except (EOFError, ConnectionError):
-            raise CannotStart("refused", f"the sandbox did not start ({exit_words(await self.stop())})") from None
+            code = await self.stop()
+            raise CannotStart("killed", f"the sandbox ended while it loaded the code ({exit_words(code)})") from None
         if ready is None:
-            raise CannotStart("timed_out", f"the sandbox did not start in {START_SECONDS:g} s")
+            raise CannotStart("timed_out", f"the sandbox did not load the code in {START_SECONDS:g} s")
         if "failed" in ready:
             raise CannotStart(ready["failed"], ready["reason"])
