@@ -300,8 +300,12 @@ def _system_call(number: int, arguments: tuple[int, ...]) -> bool:
     return True
 
 
-for _name, _number, _arguments in SYSTEM_CALLS:
-    attack("system calls", _name)(lambda target, n=_number, a=_arguments: _system_call(n, a))
+def _register_system_call(name: str, number: int, arguments: tuple[int, ...]) -> None:
+    attack("system calls", name)(lambda target: _system_call(number, arguments))
+
+
+for _call in SYSTEM_CALLS:
+    _register_system_call(*_call)
 
 
 @attack("system calls", "memory shared with others")
@@ -461,7 +465,7 @@ def _(target: dict[str, Any]) -> bool:
 def _(target: dict[str, Any]) -> bool:
     import json
 
-    json.dumps = lambda *a, **k: '{"results": [{"total": 1e9, "parts": {}}], "console": ""}'  # type: ignore[assignment]
+    json.dumps = lambda *a, **k: '{"results": [{"total": 1e9, "parts": {}}], "console": ""}'
     return False
 
 

@@ -117,7 +117,7 @@ async def attack_level(level: ConfiningLevel) -> list[AttackResult]:
 
 def judge(name: str, score: Score) -> AttackResult:
     """Whether the attack was stopped."""
-    outcome = score.error_kind or "nothing reached"
+    outcome: str = score.error_kind or "nothing reached"
     if score.error_kind == "exception":
         outcome = score.reason.removesuffix(")")[:120]
     return AttackResult(name, ATTACKS[name].group, score.error or score.total == 0.0, outcome)

@@ -137,7 +137,7 @@ def serve(service: Service, waiting: list[Any], replies: int, token: bytes) -> N
     changed name of a watched module, a further module, a file, a descriptor, a setting) is the last of this process.
     """
     write = os.write  # before the stranger's code runs, so that it cannot be replaced
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    sys.stdout = sys.stderr = None
     modules = [sys.modules[name] for name in {"builtins", *service.watched} if name in sys.modules]
     untouched = _state(modules, service.tmp) if len(waiting) > 1 else None
     for call in waiting:
@@ -151,12 +151,12 @@ def serve(service: Service, waiting: list[Any], replies: int, token: bytes) -> N
 def answer(run_one: RunOne, call: Any) -> str:
     """The reply to one call, whatever it does short of ending the process."""
     console = Console()
-    sys.stdout = sys.stderr = console  # type: ignore[assignment]
+    sys.stdout = sys.stderr = console
     try:
         results = run_one(call)
     except BaseException as error:
         results = [failure(error)]
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    sys.stdout = sys.stderr = None
     if console.written > CONSOLE_FLOOD:  # also where the code caught it
         results = [{"kind": "too_much_output", "reason": f"printed more than {CONSOLE_FLOOD:,} characters"}]
     return json.dumps({"results": results, "console": console.text()})
