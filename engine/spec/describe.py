@@ -87,7 +87,7 @@ def _text_similarity(grader: TextSimilarity) -> str:
 def _numeric(grader: Numeric) -> str:
     within = f"within {grader.tolerance:g}"
     if grader.relative_tolerance:
-        within += f" or {grader.relative_tolerance:.4g} of its size"
+        within += f" or {100 * grader.relative_tolerance:.4g}% of its size"
     return f"1 where the last number in {_text(grader.input)} equals that of {_text(grader.reference)} {within}, else 0"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
@@ -71,7 +72,9 @@ def _parse(formula: str) -> ast.expr:
     if len(formula) > MAX_CHARACTERS:
         raise ValueError(f"the formula is longer than {MAX_CHARACTERS} characters")
     try:
-        return ast.parse(formula.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(formula.strip(), mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"the formula cannot be read: {error.msg} at character {error.offset or 1}") from None
     except (ValueError, MemoryError, RecursionError):

@@ -114,6 +114,9 @@ def test_an_answer_without_a_number_is_an_error_of_the_dataset() -> None:
         (r"\[ \pi r^2 \]", r"\pi r^2"),
         (r"$\sin^2 x + \cos^2 x$", "1"),
         (r"First $3$, then \boxed{4}", "4"),
+        ("<think>3 or 4</think><answer>4</answer>", "4"),
+        ("<think>4+4</think><answer>8</answer>", "8"),
+        ("<answer>x^2+1</answer>", "1 + x^2"),
     ],
 )
 def test_maths_equivalent(completion: str, answer: str) -> None:
@@ -132,6 +135,7 @@ def test_maths_equivalent(completion: str, answer: str) -> None:
         ("", "42"),
         ("-3", "3"),
         (r"$(1, 2)$", r"$(2, 1)$"),
+        ("<think>4</think><answer>3</answer>", "4"),
     ],
 )
 def test_maths_not_equivalent(completion: str, answer: str) -> None:

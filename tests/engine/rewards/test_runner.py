@@ -15,7 +15,17 @@ import pytest
 import pytest_asyncio
 
 from engine.rewards.runner import GraderPool
-from engine.spec import DatasetRow, DeclarativeGrader, ExactMatch, Maths, Message, Numeric, Regex, Turn
+from engine.spec import (
+    DatasetRow,
+    DeclarativeGrader,
+    ExactMatch,
+    Maths,
+    Message,
+    Numeric,
+    ReasoningGymScore,
+    Regex,
+    Turn,
+)
 from engine.types import Sample, Score
 
 ENDLESS = Regex(pattern="(a+)+$")
@@ -63,7 +73,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_scores_come_back_whole_and_in_order(pool: GraderPool) -> None:
-    graders = [Numeric(), ExactMatch(), Numeric(reference="none")]
+    graders: list[DeclarativeGrader] = [Numeric(), ExactMatch(), Numeric(reference="none")]
     right, exact, failed = await pool.score(graders, sample("It is 42.", "42"), timeout=5)
     assert (right.total, right.reason, right.error) == (1.0, "", False)
     assert (exact.total, exact.reason, exact.error) == (0.0, "expected '42'", False)
@@ -83,9 +93,9 @@ async def test_the_whole_episode_reaches_the_grader(pool: GraderPool) -> None:
 
 
 async def test_a_grader_that_raises_says_what_and_where(pool: GraderPool) -> None:
-    score = (await pool.score([Regex(pattern="a")], Sample(sample("").row, 5), timeout=5))[0]  # type: ignore[arg-type]
-    assert score.error and score.error_kind == "grader"
-    assert "TypeError" in score.reason and "TypeError" in score.details and "line" in score.details
+    result = await score(pool, ReasoningGymScore(dataset="no_such_dataset"), "1", limit=30)
+    assert result.error and result.error_kind == "grader"
+    assert "RuntimeError" in result.reason and "no_such_dataset" in result.details and ", line " in result.details
 
 
 async def test_graders_that_run_together_time_out_together(pool: GraderPool) -> None:
@@ -115,7 +125,7 @@ async def test_text_of_any_kind_passes(pool: GraderPool) -> None:
     ids=["catastrophic regex", "power tower", "a megabyte of formulas"],
 )
 async def test_an_endless_grading_is_stopped_at_its_limit(
-    pool: GraderPool, grader: Grader, completion: str, answer: str
+    pool: GraderPool, grader: DeclarativeGrader, completion: str, answer: str
 ) -> None:
     result = await score(pool, grader, completion, answer, limit=1)
     assert result == Score(
