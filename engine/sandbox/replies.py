@@ -41,10 +41,14 @@ def read_answer(grader: Python | CodeTests, answer: dict[str, Any], samples: int
     scores = _scores(answer, samples, timeout)
     if isinstance(grader, CodeTests):
         scores = [_program_score(score) for score in scores]
-    return [replace(score, seconds=float(answer["seconds"])) for score in scores]
+    return scores
 
 
 def _scores(answer: dict[str, Any], samples: int, timeout: float) -> list[Score]:
+    return [replace(score, seconds=score.seconds or answer["seconds"]) for score in _believed(answer, samples, timeout)]
+
+
+def _believed(answer: dict[str, Any], samples: int, timeout: float) -> list[Score]:
     match answer["ended"]:
         case "timed_out":
             return [error("timed_out", f"timed out after {timeout:g} s and was stopped")] * samples
@@ -54,7 +58,7 @@ def _scores(answer: dict[str, Any], samples: int, timeout: float) -> list[Score]
             return [error("killed", _death(int(answer["code"])))] * samples
     try:
         reply = json.loads(answer["reply"])
-        results, console = _fields(reply)
+        results, console, seconds = _fields(reply, timeout)
         if len(results) == 1 and samples > 1:
             results = results * samples
         if len(results) != samples:
@@ -63,13 +67,17 @@ def _scores(answer: dict[str, Any], samples: int, timeout: float) -> list[Score]
     except (ValueError, RecursionError) as wrong:
         why = str(wrong)[:200] if isinstance(wrong, Wrong) else "it is not the JSON that was expected"
         return [error("wrong_return", f"the reply was tampered with: {why}")] * samples
+    scores = [replace(score, seconds=seconds) for score in scores]
     return [replace(scores[0], console=console), *scores[1:]]
 
 
-def _fields(reply: Any) -> tuple[list[Any], str]:
+def _fields(reply: Any, timeout: float) -> tuple[list[Any], str, float]:
+    """Results, console and the function's own time, 0 where it is not to be believed."""
     if type(reply) is not dict or type(reply.get("results")) is not list or not reply["results"]:
         raise Wrong("it has no results")
-    return reply["results"], _text(reply, "console", MAX_CONSOLE)
+    seconds = reply.get("seconds")
+    believable = type(seconds) is float and 0 <= seconds <= timeout
+    return reply["results"], _text(reply, "console", MAX_CONSOLE), seconds if believable else 0.0
 
 
 def _score(result: Any) -> Score:

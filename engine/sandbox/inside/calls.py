@@ -1,8 +1,8 @@
 """Calls of a stranger's code, in a process that ends with them.
 
-The reply to a call is one JSON text, ``{"results": [...], "console": str}``, a result being ``{"total": number,
-"parts": {...}, "reason": str}`` or ``{"kind": str, "reason": str, "details": str}``. Nothing of it is trusted by the
-reader: code under test shares the process with this module and can make it say anything, but only about itself.
+The reply to a call is one JSON text, ``{"results": [...], "console": str, "seconds": float}``. A result is ``{"total":
+number, "parts": {...}, "reason": str}`` or ``{"kind": str, "reason": str, "details": str}``. Nothing of it is trusted
+by the reader: code under test shares the process with this module and can make it say anything, but only about itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import linecache
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -152,14 +153,16 @@ def answer(run_one: RunOne, call: Any) -> str:
     """The reply to one call, whatever it does short of ending the process."""
     console = Console()
     sys.stdout = sys.stderr = console
+    start = time.perf_counter()
     try:
         results = run_one(call)
     except BaseException as error:
         results = [failure(error)]
+    seconds = time.perf_counter() - start
     sys.stdout = sys.stderr = None
     if console.written > CONSOLE_FLOOD:  # also where the code caught it
         results = [{"kind": "too_much_output", "reason": f"printed more than {CONSOLE_FLOOD:,} characters"}]
-    return json.dumps({"results": results, "console": console.text()})
+    return json.dumps({"results": results, "console": console.text(), "seconds": seconds})
 
 
 def new_module(name: str) -> dict[str, Any]:

@@ -142,6 +142,16 @@ async def test_what_is_printed_is_kept_and_shortened(pool: SandboxPool) -> None:
     assert result.total == 1.0 and 8_000 < len(result.console) < 9_000 and result.console.endswith("[shortened]")
 
 
+async def test_the_time_is_the_functions_own(pool: SandboxPool) -> None:
+    code = "import time\ndef reward(completion):\n    time.sleep(float(completion))\n    return 1"
+    samples = [dataclasses.replace(SAMPLE, completion=text) for text in ("0.2", "0.001", "0.2")]
+    first, second, third = await pool.score_batch(Python(code=code), samples, tenant="t", owner="o", timeout=20)
+    assert first.seconds >= 0.2 and second.seconds >= 0.001 and third.seconds >= 0.2
+    forged = "import json\ndef reward():\n    json.dumps = lambda answer: "
+    forged += """'{"results": [{"total": 1.0}], "console": "", "seconds": -5.0}'\n    return 1"""
+    assert (await score(pool, forged)).seconds > 0
+
+
 async def test_asynchronous_functions_are_awaited(pool: SandboxPool) -> None:
     code = """
 import asyncio

@@ -1,13 +1,15 @@
 """The sandbox as an operator sees it: the command, the report file, the line at the start."""
 
+import asyncio
 import io
 import json
 import sys
 
+import psutil
 import pytest
 from django.core.management import CommandError, call_command
 
-from portal.ops import sandbox
+from portal.ops import running, sandbox
 
 
 def fake_self_test(tmp_path, level: str) -> list[str]:
@@ -32,6 +34,25 @@ async def test_the_start_says_what_the_self_test_found(tmp_path, settings, monke
     await sandbox.run_self_test(said.append)
     assert sandbox.level() == level
     assert len(said) == 1 and (level in said[0] if level != "none" else "refused" in said[0])
+
+
+async def test_a_self_test_that_is_not_done_ends_with_the_installation(tmp_path, settings, monkeypatch):
+    settings.MARLAAS_VAR = tmp_path
+    started = tmp_path / "started"
+    program = f"import os, pathlib, time; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(sandbox, "SELF_TEST", [sys.executable, "-c", program])
+
+    class Supervisor:
+        async def start(self) -> None:
+            pass
+
+    async def until_it_runs(address: str) -> int:
+        while not (started.exists() and started.read_text()):
+            await asyncio.sleep(0.05)  # noqa: ASYNC110
+        return 7
+
+    assert await running._run(Supervisor(), "127.0.0.1", 8000, lambda line: None, until_it_runs) == 7
+    assert not psutil.pid_exists(int(started.read_text()))
 
 
 def test_the_command_prints_the_table_and_fails_without_a_sandbox(tmp_path, settings, monkeypatch):
