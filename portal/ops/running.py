@@ -56,6 +56,7 @@ async def _run(
     testing = asyncio.create_task(sandbox.run_self_test(say))
     try:
         await supervisor.start()
+        await testing  # done by now, as a rule
         return await while_up(_address(host, port))
     finally:
         testing.cancel()

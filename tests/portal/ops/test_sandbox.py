@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from portal.ops import running, sandbox
+from portal.ops.supervisor import StartFailed
 
 
 def fake_self_test(tmp_path, level: str) -> list[str]:
@@ -44,14 +45,16 @@ async def test_a_self_test_that_is_not_done_ends_with_the_installation(tmp_path,
 
     class Supervisor:
         async def start(self) -> None:
-            pass
+            for _ in range(600):
+                if started.exists() and started.read_text():
+                    raise StartFailed("a process does not start")
+                await asyncio.sleep(0.05)
 
-    async def until_it_runs(address: str) -> int:
-        while not (started.exists() and started.read_text()):
-            await asyncio.sleep(0.05)  # noqa: ASYNC110
-        return 7
+    async def demonstrate(address: str) -> int:
+        raise AssertionError
 
-    assert await running._run(Supervisor(), "127.0.0.1", 8000, lambda line: None, until_it_runs) == 7
+    with pytest.raises(StartFailed):
+        await running._run(Supervisor(), "127.0.0.1", 8000, lambda line: None, demonstrate)
     assert not psutil.pid_exists(int(started.read_text()))
 
 
