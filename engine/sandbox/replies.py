@@ -75,9 +75,9 @@ def _fields(reply: Any, timeout: float) -> tuple[list[Any], str, float]:
     """Results, console and the function's own time, 0 where it is not to be believed."""
     if type(reply) is not dict or type(reply.get("results")) is not list or not reply["results"]:
         raise Wrong("it has no results")
-    seconds = reply.get("seconds")
-    believable = type(seconds) is float and 0 <= seconds <= timeout
-    return reply["results"], _text(reply, "console", MAX_CONSOLE), seconds if believable else 0.0
+    own = reply.get("seconds")
+    seconds = own if isinstance(own, float) and 0 <= own <= timeout else 0.0
+    return reply["results"], _text(reply, "console", MAX_CONSOLE), seconds
 
 
 def _score(result: Any) -> Score:
