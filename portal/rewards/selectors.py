@@ -7,7 +7,7 @@ import uuid
 from django.db.models import Count, Max, QuerySet
 from django.http import Http404
 
-from portal.rewards.models import RewardFunction, RewardVersion
+from portal.rewards.models import RewardFunction, RewardTrial, RewardVersion
 from portal.tenants.models import Tenant
 
 
@@ -45,3 +45,17 @@ def get_reward_version(tenant: Tenant, version_id: uuid.UUID) -> RewardVersion:
     if version is None:
         raise Http404("No such reward version.")
     return version
+
+
+def list_reward_trials(tenant: Tenant) -> QuerySet[RewardTrial]:
+    """Newest first."""
+    trials = RewardTrial.objects.filter(tenant=tenant).select_related("reward_version__reward_function")
+    return trials.order_by("-created_at")
+
+
+def get_reward_trial(tenant: Tenant, trial_id: uuid.UUID) -> RewardTrial:
+    """Raises Http404 where the tenant has no such trial."""
+    trial = list_reward_trials(tenant).filter(pk=trial_id).first()
+    if trial is None:
+        raise Http404("No such reward test.")
+    return trial
