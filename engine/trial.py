@@ -104,6 +104,9 @@ class Trials:
             fault = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in fault["loc"])
             self._say(trial, "failed", f"Invalid trial: {where}: {fault['msg']}")
+            return
+        if parsed.ask_until is not None and time.time() > parsed.ask_until:
+            self._say(trial, "failed", "The engine was not up in time. Start the test again.")
         else:
             trial.task = asyncio.get_running_loop().create_task(self._run(trial, parsed), name=f"trial {trial_id}")
         self._forget_old()

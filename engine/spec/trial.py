@@ -63,6 +63,9 @@ class RewardTrialSpec(Contract):
     limit_seconds: float = Field(default=300.0, gt=0, le=900)
     """Wall clock for sampling and grading, from when the base model is up."""
 
+    ask_until: float | None = None
+    """Seconds since the epoch; later nobody waits for the answer, and a trial not begun yet is not run."""
+
     @model_validator(mode="after")
     def _has_completions(self) -> RewardTrialSpec:
         if self.sampling is None and not all(case.completions for case in self.cases):

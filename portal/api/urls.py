@@ -6,7 +6,14 @@ from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
 from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
 from portal.api.views.jobs import CancelJobView, JobEventsView, JobsView, JobView, PauseJobView, ResumeJobView
-from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
+from portal.api.views.rewards import (
+    CancelRewardTrialView,
+    RewardFunctionsView,
+    RewardFunctionView,
+    RewardTrialsView,
+    RewardTrialView,
+    ValidateRewardView,
+)
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
@@ -24,6 +31,10 @@ urlpatterns = [
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
+    path("reward-functions/validate/", ValidateRewardView.as_view(), name="reward-validate"),
+    path("reward-trials/", RewardTrialsView.as_view(), name="reward-trials"),
+    path("reward-trials/<uuid:trial_id>/", RewardTrialView.as_view(), name="reward-trial"),
+    path("reward-trials/<uuid:trial_id>/cancel/", CancelRewardTrialView.as_view(), name="reward-trial-cancel"),
     path("jobs/", JobsView.as_view(), name="jobs"),
     path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),
     path("jobs/<uuid:job_id>/pause/", PauseJobView.as_view(), name="job-pause"),

@@ -7,6 +7,7 @@ at the latest ``GIVE_UP_AFTER`` after the engine was last heard of or ``LONGEST`
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,8 +51,8 @@ RESEND_AFTER = timedelta(seconds=30)
 GIVE_UP_AFTER = timedelta(minutes=3)
 LONGEST = timedelta(minutes=30)
 NO_ENGINE = (
-    "The engine did not answer for {minutes:g} minutes, so the test was given up. It may be down or starting: try again "
-    "later, or ask the operator."
+    "The engine did not answer for {minutes:g} minutes, so the test was given up. It may be down or starting: try "
+    "again later, or ask the operator."
 )
 
 
@@ -111,7 +112,7 @@ def start_reward_trial(
                 hint="Wait for one to end, or cancel it.",
             )
         trial.save()
-    _send(trial)
+        transaction.on_commit(lambda: _send(trial))
     return trial
 
 
@@ -123,7 +124,7 @@ def cancel_reward_trial(*, tenant: Tenant, user: User, trial_id: uuid.UUID) -> R
     ended = _unfinished().filter(pk=trial.pk)
     changes = {"state": TrialState.CANCELLED, "reason": "Cancelled on request.", "finished_at": timezone.now()}
     if ended.update(cancel_wanted=True, **changes):
-        _hand_over(CANCEL_TRIAL, trial.pk.hex)
+        transaction.on_commit(lambda: _hand_over(CANCEL_TRIAL, trial.pk.hex))
     return get_reward_trial(tenant, trial_id)
 
 
@@ -164,7 +165,8 @@ def _unfinished() -> Any:
 
 
 def _send(trial: RewardTrial) -> None:
-    if _hand_over(TRY_REWARD, trial.spec):
+    until = time.time() + GIVE_UP_AFTER.total_seconds()
+    if _hand_over(TRY_REWARD, {**trial.spec, "ask_until": until}):
         RewardTrial.objects.filter(pk=trial.pk).update(sent_at=timezone.now())
 
 

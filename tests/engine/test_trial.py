@@ -193,3 +193,9 @@ async def test_an_invalid_trial_fails_with_the_field(trials):
 def test_without_sampling_every_row_needs_completions():
     with pytest.raises(ValueError, match="every row needs completions"):
         RewardTrialSpec.model_validate(make(cases=[{"row": ROW}]))
+
+
+async def test_a_trial_nobody_waits_for_any_more_is_not_run(trials, pool):
+    last = (await finish(trials, {**sampled(), "ask_until": 1.0}))[-1]
+    assert (last.state, last.reason) == ("failed", "The engine was not up in time. Start the test again.")
+    assert pool.requests == []

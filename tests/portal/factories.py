@@ -32,8 +32,9 @@ from portal.datasets.models import DatasetVersion
 from portal.datasets.services import create_dataset_version
 from portal.jobs.models import Job
 from portal.jobs.services import create_job, ingest_events
-from portal.rewards.models import RewardVersion
+from portal.rewards.models import RewardTrial, RewardVersion
 from portal.rewards.services import create_reward_version
+from portal.rewards.trial_services import Sampling, TrialRows, start_reward_trial
 from portal.tenants.models import Role, Tenant
 from portal.tenants.services import add_member, create_tenant, create_user
 
@@ -51,6 +52,7 @@ class Owned:
     reward_version: RewardVersion
     job: Job
     adapter: AdapterVersion
+    reward_trial: RewardTrial
 
     @property
     def ids(self) -> dict[str, Any]:
@@ -63,6 +65,7 @@ class Owned:
             "reward_function_id": self.reward_version.reward_function_id,
             "reward_id": self.reward_version.reward_function_id,
             "reward_version_id": self.reward_version.pk,
+            "trial_id": self.reward_trial.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
         }
@@ -91,7 +94,14 @@ def build_owned(name: str) -> Owned:
     path = write_adapter(job, version=1)
     ingest_events(batch=make_batch(job, status("running", "Training."), step(1), published(job, 1, path)))
     job.refresh_from_db()
-    return Owned(user, tenant, dataset_version, reward_version, job, job.adapter_versions.get())
+    trial = start_reward_trial(
+        tenant=tenant,
+        user=user,
+        reward_version=reward_version,
+        rows=TrialRows(row={"prompt": "1+1?", "answer": 2}, completions=["2"]),
+        sampling=Sampling(),
+    )
+    return Owned(user, tenant, dataset_version, reward_version, job, job.adapter_versions.get(), trial)
 
 
 def jsonl(*rows: Any) -> io.BytesIO:
