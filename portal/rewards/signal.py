@@ -46,6 +46,11 @@ class Signal:
     """Those whose completions all score the same."""
     findings: list[Finding]
 
+    @property
+    def teaching(self) -> int:
+        """Prompts whose completions differ in score."""
+        return self.groups - self.flat_groups
+
 
 def read_signal(scores: list[list[dict[str, Any]]]) -> Signal | None:
     """``scores``: [case][completion] of ``engine.spec.trial.TrialScore``; None where there are none."""
