@@ -6,6 +6,7 @@ all that a page needs. Here stand only the words and icons that read better than
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,6 +77,15 @@ class LinesField(forms.CharField):
         return [line.strip() for line in super().clean(value).splitlines() if line.strip()]
 
 
+class ReadableJson(forms.JSONField):
+    """JSON over several lines."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, str | forms.fields.InvalidJSONInput):
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of grader, as the page explains it."""
@@ -129,7 +139,7 @@ def _form_field(name: str, info: FieldInfo) -> forms.Field:
         common["help_text"] = f"One a line. {common['help_text']}".strip()
         return LinesField(widget=forms.Textarea(attrs={"rows": 3}), **common)
     attrs = {**MONO, "rows": 6, "data-editor": "json", "placeholder": PLACEHOLDERS.get(name, "")}
-    return forms.JSONField(widget=forms.Textarea(attrs=attrs), **common)
+    return ReadableJson(widget=forms.Textarea(attrs=attrs), **common)
 
 
 def _is_text(annotation: Any) -> bool:

@@ -2,6 +2,7 @@
 import { clearMarks, markLine } from "./reward-editor.js";
 
 const test = document.querySelector("[data-try]");
+let shown = "";
 
 addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.defaultPrevented) return;
@@ -30,6 +31,8 @@ function markFields(result) {
 document.addEventListener("htmx:after:swap", () => {
   const result = document.getElementById("trial");
   if (!result?.children.length) return;
+  if (shown !== result.dataset.trial || "refused" in result.dataset) result.scrollIntoView({ block: "nearest" });
+  shown = result.dataset.trial;
   unmarkFields();
   clearMarks();
   markFields(result);

@@ -47,7 +47,8 @@ const colours = HighlightStyle.define([
 const look = EditorView.theme({
   "&": { color: "var(--text)", backgroundColor: "var(--surface)", fontSize: "var(--text-sm)" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55", maxHeight: "34rem", minHeight: "9rem" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55", maxHeight: "34rem" },
+  ".cm-content, .cm-gutter": { minHeight: "9rem" },
   ".cm-content": { caretColor: "var(--text)" },
   ".cm-cursor": { borderLeftColor: "var(--text)" },
   ".cm-gutters": { backgroundColor: "var(--surface-sunken)", color: "var(--text-3)", border: "none" },
