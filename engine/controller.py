@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,10 +22,10 @@ from engine.config import EngineConfig
 from engine.events import ControlApplied, EventBatch, StatusChanged
 from engine.job import JobRun
 from engine.ledger import JobRecord, Ledger, Progress
-from engine.pool import Pool, PoolError
+from engine.pool import Pool, PoolError, RayRollout
 from engine.spec import BaseModelSpec, JobControl, JobSpec, RewardSpec
 from engine.spec.trial import TrialReport
-from engine.trial import TrialGrader, Trials
+from engine.trial import BaseModelAtHand, TrialGrader, Trials
 from engine.types import Completion, RolloutRequest, Sample, Score
 
 log = logging.getLogger(__name__)
@@ -158,13 +159,16 @@ class Controller:
         self._resume()
         return await self._trials.next_reports(after, timeout)
 
-    async def _score_trial(self, reward: RewardSpec, sample: Sample, owner: str) -> Score:
-        score: Score = await self._trial_grader.call("score", reward, sample, owner)
-        return score
+    async def _score_trial(
+        self, reward: RewardSpec, samples: list[Sample], tenant: str, owner: str, model: BaseModelAtHand | None
+    ) -> list[Score]:
+        scores: list[Score] = await self._trial_grader.call("score", reward, samples, tenant, owner, model)
+        return scores
 
     def _create_trial_grader(self) -> ray.actor.ActorHandle:
         actor: Any = ray.remote(TrialGrader).options(num_cpus=0, max_concurrency=1000)
-        handle: ray.actor.ActorHandle = actor.remote(self._config.grader_workers)
+        this = ray.get_runtime_context().current_actor
+        handle: ray.actor.ActorHandle = actor.remote(self._config.grader_workers, partial(RayRollout, this))
         return handle
 
     # --- pools ---

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -27,7 +27,8 @@ from engine.chat import ChatRenderer
 from engine.data import DatasetError
 from engine.models import BaseModelError
 from engine.pool import Pool, PoolError
-from engine.rewards.runner import GraderPool
+from engine.rewards.judge import Rollout
+from engine.rewards.scorer import JudgeModel, Scorer
 from engine.spec import BaseModelSpec, RewardSpec
 from engine.spec.trial import (
     FINISHED_TRIALS,
@@ -49,20 +50,39 @@ REMEMBERED = 200
 REPORT_SECONDS = 0.5
 """Progress is reported at most so often."""
 
-Scoring = Callable[[RewardSpec, Sample, str], Awaitable[Score]]
-"""(reward, sample, owner) -> score; never raises for what a reward does."""
 State = Literal["running", "done", "failed", "cancelled"]
 
 
+@dataclass(frozen=True)
+class BaseModelAtHand:
+    """A base model whose pool is up: what a judge asks."""
+
+    id: str
+    model_dir: str
+    context_length: int
+
+
+Scoring = Callable[[RewardSpec, list[Sample], str, str, BaseModelAtHand | None], Awaitable[list[Score]]]
+"""(reward, samples of one row, tenant, trial, base model) -> their scores; never raises for what a reward does."""
+
+
 class TrialGrader:
-    """Grades trials in processes of its own; wrap it with ``ray.remote`` as it is."""
+    """Scores trials, in processes of its own; wrap it with ``ray.remote`` as it is."""
 
-    def __init__(self, workers: int) -> None:
-        self._graders = GraderPool(workers)
+    def __init__(self, workers: int, rollout: Callable[[str], Rollout]) -> None:
+        """``rollout``: what draws a judge's replies, for the id of a base model."""
+        self._scorer = Scorer(workers)
+        self._rollout = rollout
 
-    async def score(self, reward: RewardSpec, sample: Sample, owner: str) -> Score:
-        """Score one sample; an error score where the grading failed."""
-        return await self._graders.score(reward, sample.completion, sample.row, owner=owner)
+    async def score(
+        self, reward: RewardSpec, samples: list[Sample], tenant: str, owner: str, model: BaseModelAtHand | None
+    ) -> list[Score]:
+        """Score the samples of one row."""
+        judge_model = None
+        if model is not None:
+            renderer = partial(asyncio.to_thread, _renderer, model.model_dir)
+            judge_model = JudgeModel(self._rollout(model.id), renderer, model.context_length)
+        return await self._scorer.score_group(reward, samples, tenant=tenant, owner=owner, judge_model=judge_model)
 
 
 @dataclass
@@ -164,7 +184,10 @@ class Trials:
         try:
             async with asyncio.timeout(spec.limit_seconds):
                 drawn = await self._draw(trial, spec, spec.sampling, pool)
-                scores = await self._grade(trial, spec, drawn)
+                model = BaseModelAtHand(
+                    spec.sampling.base_model.id, pool.model_dir, spec.sampling.base_model.context_length
+                )
+                scores = await self._grade(trial, spec, drawn, model)
         finally:
             used = pool.forget_share(trial.trial_id, spec.tenant_id)
         self._finish(trial, spec, scores, used)
@@ -199,35 +222,32 @@ class Trials:
         return await gather_or_cancel(draw(case, index, ids) for index, (case, ids) in enumerate(cases))
 
     async def _grade(
-        self, trial: Trial, spec: RewardTrialSpec, completions: list[list[TrialScore]]
+        self,
+        trial: Trial,
+        spec: RewardTrialSpec,
+        completions: list[list[TrialScore]],
+        model: BaseModelAtHand | None = None,
     ) -> list[list[TrialScore]]:
         total = sum(len(group) for group in completions)
         done = 0
         self._say(trial, "running", f"Scoring: 0 of {total} completions.")
 
-        async def grade(case: TrialCase, one: TrialScore) -> TrialScore:
+        async def grade(case: TrialCase, group: list[TrialScore]) -> list[TrialScore]:
             nonlocal done
-            score = await self._score(spec.reward, Sample(case.row, one.completion), f"trials of {spec.tenant_id}")
-            done += 1
+            samples = [Sample(case.row, one.completion) for one in group]
+            scores = await self._score(spec.reward, samples, spec.tenant_id, trial.trial_id, model)
+            done += len(group)
             self._progress(trial, f"Scoring: {done} of {total} completions.", done)
-            return one.model_copy(
-                update={
-                    "total": score.total, "parts": score.parts, "reason": score.reason, "error": score.error,
-                    "error_kind": score.error_kind, "details": score.details, "console": score.console,
-                    "seconds": score.seconds,
-                }
-            )  # fmt: skip
+            return [_scored(one, score) for one, score in zip(group, scores, strict=True)]
 
-        pairs = [(case, one) for case, group in zip(spec.cases, completions, strict=True) for one in group]
-        graded = iter(await gather_or_cancel(grade(case, one) for case, one in pairs))
-        return [[next(graded) for _ in group] for group in completions]
+        return await gather_or_cancel(grade(case, group) for case, group in zip(spec.cases, completions, strict=True))
 
     def _finish(self, trial: Trial, spec: RewardTrialSpec, scores: list[list[TrialScore]], used: float = 0.0) -> None:
         count = sum(len(group) for group in scores)
         plural = "" if count == 1 else "s"
         self._say(
             trial, "done", f"{count} completion{plural} scored.", done=count, scores=scores, accelerator_seconds=used,
-            sampled_tokens=sum(score.tokens for group in scores for score in group),
+            sampled_tokens=sum(score.tokens + score.judge_tokens for group in scores for score in group),
         )  # fmt: skip
 
     # --- reports ---
@@ -283,3 +303,9 @@ def _sampled(completion: Completion) -> TrialScore:
         tokens=len(completion.token_ids),
         truncated=completion.finish_reason == "length",
     )
+
+
+def _scored(one: TrialScore, score: Score) -> TrialScore:
+    """A completion with what the reward said of it."""
+    said = {name: getattr(score, name) for name in TrialScore.model_fields if hasattr(score, name)}
+    return one.model_copy(update=said)

@@ -60,6 +60,7 @@ class RewardTrialSpec(Contract):
     reward: RewardSpec
     cases: list[TrialCase] = Field(min_length=1, max_length=MAX_TRIAL_ROWS)
     sampling: TrialSampling | None = None
+    """Needed where a row has no completions, or where the base model is the judge."""
     limit_seconds: float = Field(default=300.0, gt=0, le=900)
     """Wall clock for sampling and grading, from when the base model is up."""
 
@@ -88,6 +89,8 @@ class TrialScore(Contract):
     seconds: float = 0.0
     tokens: int = Field(default=0, ge=0)
     """0 where the completion was given."""
+    judge_tokens: int = Field(default=0, ge=0)
+    """Tokens a model sampled as the judge of it."""
     truncated: bool = False
     """It was cut off at the token limit."""
 

@@ -121,9 +121,7 @@ def _form_field(name: str, info: FieldInfo) -> forms.Field:
         common["help_text"] = ""
     if not info.is_required():
         common["initial"] = info.get_default(call_default_factory=True)
-    annotation = info.annotation
-    if get_origin(annotation) in {Union, UnionType}:
-        annotation = next(each for each in get_args(annotation) if each is not type(None))
+    annotation = _bare(info.annotation)
     if get_origin(annotation) is Literal:
         choices = [(value, str(value)) for value in get_args(annotation)]
         return forms.ChoiceField(choices=choices, **common)
@@ -135,15 +133,20 @@ def _form_field(name: str, info: FieldInfo) -> forms.Field:
         return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any"}), **common)
     if annotation is str:
         return forms.CharField(strip=False, widget=_text_widget(name, info), **common)
-    if get_origin(annotation) is list and _is_text(get_args(annotation)[0]):
+    if get_origin(annotation) is list and _bare(get_args(annotation)[0]) is str:
         common["help_text"] = f"One a line. {common['help_text']}".strip()
         return LinesField(widget=forms.Textarea(attrs={"rows": 3}), **common)
     attrs = {**MONO, "rows": 6, "data-editor": "json", "placeholder": PLACEHOLDERS.get(name, "")}
     return ReadableJson(widget=forms.Textarea(attrs=attrs), **common)
 
 
-def _is_text(annotation: Any) -> bool:
-    return annotation is str or (get_origin(annotation) is Annotated and get_args(annotation)[0] is str)
+def _bare(annotation: Any) -> Any:
+    """The type without what may be said about it, and without None."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, UnionType}:
+        return _bare(next(each for each in get_args(annotation) if each is not type(None)))
+    return annotation
 
 
 def _text_widget(name: str, info: FieldInfo) -> forms.Widget:

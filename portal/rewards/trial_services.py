@@ -21,7 +21,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
-from engine.spec import ENGINE_QUEUE
+from engine.spec import ENGINE_QUEUE, Judge, RewardSpec, leaf_graders
 from engine.spec.trial import (
     CANCEL_TRIAL,
     FINISHED_TRIALS,
@@ -185,9 +185,11 @@ def _trial_spec(
 ) -> dict[str, Any]:
     """``RewardTrialSpec`` as JSON; raises InvalidInput in the sender's field names."""
     errors = _row_errors(rows) + unstorable_fields({"completions": list(rows.completions)})
-    base_model = None if rows.completions else find_base_model(sampling.base_model_id)
-    if not rows.completions and base_model is None:
-        words = "is not offered" if sampling.base_model_id else "is required where no completion is given"
+    judged = any(isinstance(leaf, Judge) for leaf in leaf_graders(RewardSpec.model_validate(reward).grader))
+    base_model = find_base_model(sampling.base_model_id) if judged or not rows.completions else None
+    if base_model is None and (judged or not rows.completions):
+        missing = "is required: it is the judge" if judged else "is required where no completion is given"
+        words = "is not offered" if sampling.base_model_id else missing
         errors.append(FieldError("base_model", words))
     if errors:
         raise InvalidInput("The test was not started.", fields=errors)

@@ -11,10 +11,9 @@ import pytest
 
 from engine import trial as trial_module
 from engine.pool import PoolError
-from engine.rewards.runner import GraderPool
 from engine.spec.trial import FINISHED_TRIALS, RewardTrialSpec, TrialReport
-from engine.trial import Trials
-from engine.types import Completion, RolloutRequest, Sample
+from engine.trial import TrialGrader, Trials
+from engine.types import Completion, RolloutRequest
 
 ROW = {"messages": [{"role": "user", "content": "1+1?"}], "answer": "2"}
 MODEL = {"id": "tiny", "source": "local", "location": "/nowhere", "context_length": 16}
@@ -54,15 +53,18 @@ class FakePool:
 class FakeRenderer:
     def __init__(self, model_dir: str) -> None: ...
 
+    def prompt_ids(self, messages: Any, system_prompt: str = "") -> list[int]:
+        return [1, 2]
+
     def render(self, rows: Any, system_prompt: str = "") -> list[list[int]]:
         return [list(range(len(system_prompt) + len(row.messages[0].content))) for _, row in rows]
 
 
 @pytest.fixture
-async def graders() -> AsyncIterator[GraderPool]:
-    pool = GraderPool(2)
-    yield pool
-    await pool.close()
+async def grader(pool: FakePool) -> AsyncIterator[TrialGrader]:
+    grader = TrialGrader(2, lambda model_id: pool.generate)
+    yield grader
+    await grader._scorer.close()
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def pool() -> FakePool:
 
 
 @pytest.fixture
-def trials(graders: GraderPool, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Trials:
+def trials(grader: TrialGrader, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Trials:
     monkeypatch.setattr(trial_module, "_renderer", FakeRenderer)
 
     async def start_pool(model: Any) -> Any:
@@ -79,10 +81,7 @@ def trials(graders: GraderPool, pool: FakePool, monkeypatch: pytest.MonkeyPatch)
             raise PoolError("Base model broken cannot be served.")
         return pool
 
-    async def score(reward: Any, sample: Sample, owner: str) -> Any:
-        return await graders.score(reward, sample.completion, sample.row, owner=owner)
-
-    return Trials(start_pool, score)
+    return Trials(start_pool, grader.score)
 
 
 def make(**changes: Any) -> dict[str, Any]:
@@ -199,3 +198,17 @@ async def test_a_trial_nobody_waits_for_any_more_is_not_run(trials, pool):
     last = (await finish(trials, {**sampled(), "ask_until": 1.0}))[-1]
     assert (last.state, last.reason) == ("failed", "The engine was not up in time. Start the test again.")
     assert pool.requests == []
+
+
+async def test_the_base_model_judges_given_completions_and_its_tokens_count(trials, pool):
+    judge = {"grader": {"type": "judge", "low": 0, "high": 2, "prompt": "{{ sample.completion }}", "max_tokens": 4}}
+    spec = make(reward=judge, sampling={"base_model": MODEL})
+    last = (await finish(trials, spec))[-1]
+    assert last.state == "done", last.reason
+    assert [score.total for score in last.scores[0]] == [0.5, 0.5], "the judge says 1 of 0 to 2"
+    assert (last.sampled_tokens, {request.job_id for request in pool.requests}) == (4, {spec["trial_id"]})
+
+
+async def test_a_judge_without_a_base_model_says_what_is_missing(trials):
+    last = (await finish(trials, make(reward={"grader": {"type": "judge"}})))[-1]
+    assert "none is at hand here" in last.scores[0][0].reason
