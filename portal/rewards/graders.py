@@ -52,6 +52,8 @@ LABELS = {
     "group_equals_answer": "The group must equal the answer",
     "json_schema": "JSON schema",
     "code": "Python code",
+    "batch": "One call for a whole group",
+    "clip": "Clip the result to 0 to 1",
     "target": "Full score up to",
     "limit": "No score from",
 }
@@ -99,8 +101,9 @@ class Kind:
 
 
 def plain(docstring: str) -> str:
-    """A docstring as a sentence for people: no markup, no line breaks."""
-    return re.sub(r"\s+", " ", docstring.replace("``", "")).strip()
+    """A docstring as a sentence for people: no markup, no line breaks, no names of modules."""
+    text = re.sub(r"\s+", " ", docstring.replace("``", "")).strip()
+    return re.sub(r"[;,]? see engine\.[\w.]*\w", "", text)
 
 
 def _members(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -11,13 +11,15 @@ from django.db.models import Count
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 
+from engine.spec import leaf_graders
+from engine.spec.describe import describe
 from portal.errors import ServiceError
 from portal.jobs.selectors import list_jobs
 from portal.pages.http import TenantRequest, page_number, tenant_page, uuid_or_404, writer_page
 from portal.rewards.diff import compare
 from portal.rewards.examples import EXAMPLES
 from portal.rewards.forms import PartFormSet, RewardForm, add_grader_errors, blank_forms, pretty, to_spec
-from portal.rewards.graders import KINDS, MIX_TYPE, plain
+from portal.rewards.graders import KINDS, MIX_TYPE
 from portal.rewards.models import RewardVersion
 from portal.rewards.selectors import (
     get_reward_function,
@@ -138,15 +140,17 @@ def _describe(version: RewardVersion) -> list[dict[str, Any]]:
     grader = version.spec["grader"]
     parts = grader.get("parts") or [{"name": "", "weight": 1.0, "grader": grader}]
     total = sum(part["weight"] for part in parts)
+    leaves = leaf_graders(version.to_spec().grader)
     return [
         {
             "name": part["name"],
             "weight": f"{part['weight']:g}",
             "share": part["weight"] / total,
             "kind": KINDS[part["grader"]["type"]],
+            "text": describe(leaf),
             "options": _options(part["grader"]),
         }
-        for part in parts
+        for part, leaf in zip(parts, leaves, strict=True)
     ]
 
 
@@ -159,5 +163,5 @@ def _options(grader: dict[str, Any]) -> list[dict[str, Any]]:
         if name == "type" or (not info.is_required() and value == info.get_default(call_default_factory=True)):
             continue
         text = pretty(value) if isinstance(value, dict | list) else value
-        shown.append({"name": name.replace("_", " "), "value": text, "help": plain(info.description or "")})
+        shown.append({"name": name.replace("_", " "), "value": text})
     return shown

@@ -11,7 +11,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from engine.spec.trial import TrialReport, TrialScore
 from portal.jobs.services import pause_job
-from portal.rewards.examples import EXAMPLES
 from portal.rewards.services import create_reward_version
 from portal.rewards.trial_services import take_in_report
 from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
@@ -59,7 +58,7 @@ def addresses(ours: Owned) -> list[str]:
         f"/datasets/{ours.dataset_version.dataset_id}/",
         "/rewards/",
         "/rewards/new/",
-        *[f"/rewards/new/?example={slug}" for slug in EXAMPLES],
+        *[f"/rewards/new/?example={slug}" for slug in ("formula", "python", "judge")],
         f"/rewards/{ours.reward_version.reward_function_id}/",
         f"/rewards/{ours.reward_version.reward_function_id}/changes/",
         f"/rewards/trials/{ours.reward_trial.pk}/",

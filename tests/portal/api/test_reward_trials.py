@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from engine.spec import RewardSpec
 from engine.spec.trial import TrialReport, TrialScore
 from portal.base_models.services import BUNDLED_ID
 from portal.rewards.models import RewardTrial
@@ -22,7 +23,7 @@ def test_a_reward_is_checked_without_saving_it(api):
     answer = post(api, "reward-functions/validate", {"spec": SPEC})
     assert answer.status_code == 200
     assert answer.json() == {
-        "valid": True, "spec": {"grader": {"type": "numeric", "tolerance": 1e-6}, "timeout_seconds": 5.0},
+        "valid": True, "spec": RewardSpec.model_validate(SPEC).model_dump(mode="json"),
     }  # fmt: skip
     answer = post(api, "reward-functions/validate", {"spec": {"grader": {"type": "regex", "pattern": "("}}})
     assert answer.status_code == 400
