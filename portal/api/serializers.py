@@ -152,7 +152,7 @@ class TrialFindingOutput(serializers.Serializer[Any]):
 
 class TrialSignalOutput(serializers.Serializer[Any]):
     count = serializers.IntegerField()
-    errors = serializers.IntegerField()
+    errors = serializers.IntegerField()  # type: ignore[assignment]
     mean = serializers.FloatField()
     deviation = serializers.FloatField()
     low = serializers.FloatField()

@@ -86,13 +86,14 @@ class PartForm(GraderForm):
         return {"name": data["part_name"], "weight": data["weight"], "grader": self.to_grader()}
 
 
-class BasePartFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
+class BasePartFormSet(forms.BaseFormSet):
     """Starts from the parts of a stored mix."""
 
     def __init__(self, *args: Any, stored: list[dict[str, Any]] | None = None, **kwargs: Any) -> None:
         self.stored = stored or []
         initial = [{"part_name": part["name"], "weight": part["weight"]} for part in self.stored]
-        super().__init__(*args, initial=initial or None, **kwargs)
+        kwargs["initial"] = initial or None
+        super().__init__(*args, **kwargs)
 
     def get_form_kwargs(self, index: int | None) -> dict[str, Any]:
         if index is None or index >= len(self.stored):
@@ -100,7 +101,9 @@ class BasePartFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         return {"grader": self.stored[index]["grader"]}
 
 
-PartFormSet = forms.formset_factory(PartForm, formset=BasePartFormSet, extra=0, min_num=0, max_num=16, can_delete=False)
+PartFormSet: Any = forms.formset_factory(
+    PartForm, formset=BasePartFormSet, extra=0, min_num=0, max_num=16, can_delete=False
+)
 
 
 class RewardForm(GraderForm):

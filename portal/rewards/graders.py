@@ -88,18 +88,6 @@ class ReadableJson(forms.JSONField):
         return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of grader, as the page explains it."""
-
-    type: str
-    title: str
-    text: str
-    icon: str
-    model: type[BaseModel]
-    options_form: type[OptionsForm]
-
-
 def plain(docstring: str) -> str:
     """A docstring as a sentence for people: no markup, no line breaks, no names of modules."""
     text = re.sub(r"\s+", " ", docstring.replace("``", "")).strip()
@@ -177,6 +165,22 @@ class OptionsForm(forms.Form):
     @property
     def secondary(self) -> list[forms.BoundField]:
         return [self[name] for name in self.fields if name in SECONDARY]
+
+
+ModelClass = type[BaseModel]
+OptionsClass = type[OptionsForm]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of grader, as the page explains it."""
+
+    type: str
+    title: str
+    text: str
+    icon: str
+    model: ModelClass
+    options_form: OptionsClass
 
 
 def _kind(model: type[BaseModel]) -> Kind:

@@ -67,7 +67,8 @@ class TrialForm(forms.Form):
     )
 
     def __init__(self, tenant: Tenant, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, prefix="try", **kwargs)
+        kwargs["prefix"] = "try"
+        super().__init__(*args, **kwargs)
         self.versions = {str(version.pk): version for version in list_dataset_versions(tenant)[:200]}
         datasets = self.fields["dataset_version"]
         datasets.choices = [(pk, f"{v} · {v.rows} rows") for pk, v in self.versions.items()]  # type: ignore[attr-defined]
