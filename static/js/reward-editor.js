@@ -130,10 +130,10 @@ function mark(view, number, message) {
   view.dispatch(setDiagnostics(view.state, [fault]));
 }
 
-/** Show a message at a line of the Python editor that is on the page now. */
+/** Show a message at a line of the tenant Python that is on the page now. */
 export function markLine(number, message) {
   for (const [textarea, view] of views) {
-    if (textarea.dataset.editor === "python" && view.dom.offsetParent) mark(view, number, message);
+    if (textarea.name.endsWith("-code") && view.dom.offsetParent) mark(view, number, message);
   }
 }
 
