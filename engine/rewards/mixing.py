@@ -1,7 +1,7 @@
 """From the scores of a reward's leaf graders to the score of the whole.
 
 Invariant: what comes out is finite and in [0, 1], whatever goes in; a leaf that failed makes the whole an error, for a
-mean without it is another reward.
+mean without it is another reward. Texts are shortened, however many leaves there are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 from engine.spec import Grader, Mix
 from engine.spec.formulas import evaluate
 from engine.types import ErrorKind, Score
+
+MAX_REASON = 2000
+MAX_DETAILS = 8192
+MAX_CONSOLE = 8192
 
 
 def combine(grader: Grader, scores: Sequence[Score]) -> Score:
@@ -42,10 +46,10 @@ def _mix(grader: Mix, scores: Mapping[str, Score]) -> Score:
     mixed = Score(
         0.0,
         parts,
-        _reasons(scores),
+        _reasons(scores)[:MAX_REASON],
         seconds=sum(score.seconds for score in scores.values()),
-        details=_joined({name: score.details for name, score in scores.items()}, "\n\n"),
-        console=_joined({name: score.console for name, score in scores.items()}, "\n\n"),
+        details=_joined({name: score.details for name, score in scores.items()})[:MAX_DETAILS],
+        console=_joined({name: score.console for name, score in scores.items()})[:MAX_CONSOLE],
         judge_tokens=sum(score.judge_tokens for score in scores.values()),
     )
     failed = next((score for score in scores.values() if score.error), None)
@@ -87,9 +91,8 @@ def _reasons(scores: Mapping[str, Score]) -> str:
     return "; ".join(f"{', '.join(of)}: {reason}" for reason, of in names.items())
 
 
-def _joined(texts: Mapping[str, str], separator: str) -> str:
-    said = {name: text for name, text in texts.items() if text}
-    return separator.join(f"{name}: {text}" for name, text in said.items())
+def _joined(texts: Mapping[str, str]) -> str:
+    return "\n\n".join(f"{name}: {text}" for name, text in texts.items() if text)
 
 
 def _shown(totals: Mapping[str, float]) -> str:

@@ -2,7 +2,7 @@
 
 A template is text in which ``{{ path }}`` stands for a value. A path is names joined by dots, with ``[0]`` for a place
 in a list (``[-1]``: the last) and ``["any name"]`` for a name with other characters than letters, digits, ``_``
-and ``-``:
+and ``-`` (braces excepted):
 
 ============================  ==========================================================================
 ``row.answer``                the row's reference answer
@@ -36,7 +36,7 @@ MAX_CHARACTERS = 20_000
 ANSWER = "{{ row.answer }}"
 COMPLETION = "{{ sample.completion }}"
 
-_REFERENCE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_REFERENCE = re.compile(r"\{\{([^{}]*)\}\}")
 _STEP = re.compile(r"""\.([A-Za-z_][A-Za-z0-9_-]*)|\[(-?[0-9]{1,6})\]|\[("[^"\n]*"|'[^'\n]*')\]""")
 _MESSAGE = {"role", "content"}
 _FIELDS = {"row": ["answer", "prompt", "messages", "metadata", "split"], "sample": ["completion", "turns"]}
@@ -74,7 +74,7 @@ def _parse(template: str) -> tuple[str | Path, ...]:
         if index % 2:
             parts.append(_path(piece.strip()))
         elif "{{" in piece:
-            raise ValueError("a reference is opened with {{ and not closed with }}")
+            raise ValueError("a reference is opened with {{ and not closed with }}, or has a brace in it")
         else:
             parts.append(piece)
     return tuple(parts)

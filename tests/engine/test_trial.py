@@ -212,3 +212,20 @@ async def test_the_base_model_judges_given_completions_and_its_tokens_count(tria
 async def test_a_judge_without_a_base_model_says_what_is_missing(trials):
     last = (await finish(trials, make(reward={"grader": {"type": "judge"}})))[-1]
     assert "none is at hand here" in last.scores[0][0].reason
+
+
+async def test_tenant_python_shows_its_parts_its_console_and_the_line_of_its_error(trials):
+    code = (
+        "def reward(completion, row):\n"
+        "    print('saw', completion)\n"
+        "    right = completion == row['answer']\n"
+        "    return {'total': 1 / len(completion), 'right': right}\n"
+    )
+    spec = make(reward={"grader": {"type": "python", "code": code}}, cases=[{"row": ROW, "completions": ["2", ""]}])
+    good, bad = (await finish(trials, spec))[-1].scores[0]
+    if good.error_kind == "refused":
+        pytest.skip(good.reason)
+    assert (good.total, good.parts, good.console) == (1.0, {"right": 1.0}, "saw 2\n")
+    assert (bad.total, bad.error, bad.error_kind) == (0.0, True, "exception")
+    assert "line 4" in bad.details
+    assert "ZeroDivisionError" in bad.details

@@ -24,6 +24,9 @@ Answer to grade:
 Reply with the number only."""
 
 
+LabelName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
 class Judge(Contract):
     """The job's own base model, without its adapter, reads a prompt and its reply is read as the score.
 
@@ -36,7 +39,7 @@ class Judge(Contract):
     prompt: Annotated[Template, Field(min_length=1)] = PROMPT
     """The user message."""
     system_prompt: Template = ""
-    labels: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict, max_length=50)
+    labels: dict[LabelName, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict, max_length=50)
     """Label -> score. The last label the reply mentions counts, as words of its own, upper and lower case alike. Empty:
     the reply is a number."""
     low: float = 0.0

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.rewards.mixing import check, combine
-from engine.spec import Brevity, Maths, Mix, MixPart
+from engine.spec import Brevity, Maths, Mix, MixPart, SimpleGrader
 from engine.types import Score
 
 
 def mix(formula: str | None = None, weights: tuple[float, float] = (3, 1), **more: Any) -> Mix:
-    graders = {"right": Maths(), "short": Brevity(target=10, limit=30)}
+    graders: dict[str, SimpleGrader] = {"right": Maths(), "short": Brevity(target=10, limit=30)}
     parts = [
         MixPart(name=name, weight=weight, grader=grader)
         for (name, grader), weight in zip(graders.items(), weights, strict=True)
@@ -57,6 +57,13 @@ def test_a_part_that_fails_makes_the_mix_an_error_of_its_kind() -> None:
 def test_a_reason_that_parts_share_is_said_once() -> None:
     failed = Score(0.0, reason="timed out", error=True, error_kind="timed_out")
     assert combine(mix(), [failed, failed]).reason == "right, short: timed out"
+
+
+def test_texts_stay_short_however_many_parts_there_are() -> None:
+    parts = [MixPart(name=f"p{i}", grader=Maths()) for i in range(16)]
+    scores = [Score(0.0, reason=f"{i}" * 2000, details="d" * 8000, console="c" * 8000) for i in range(16)]
+    score = combine(Mix(parts=parts), scores)
+    assert (len(score.reason), len(score.details), len(score.console)) == (2000, 8192, 8192)
 
 
 def test_parts_of_parts_keep_their_place() -> None:

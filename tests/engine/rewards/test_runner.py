@@ -61,7 +61,7 @@ def hang(pool: GraderPool, owner: str = "hanging", limit: float = 1) -> asyncio.
 
 
 def pids(pool: GraderPool) -> list[int]:
-    return [process._process.pid for process in pool._processes if process._process]
+    return [pid for process in pool._processes if (pid := process._process.id)]
 
 
 def gone(pid: int) -> bool:
@@ -73,7 +73,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_scores_come_back_whole_and_in_order(pool: GraderPool) -> None:
-    graders = [Numeric(), ExactMatch(), Numeric(reference="none")]
+    graders: list[DeclarativeGrader] = [Numeric(), ExactMatch(), Numeric(reference="none")]
     right, exact, failed = await pool.score(graders, sample("It is 42.", "42"), timeout=5)
     assert (right.total, right.reason, right.error) == (1.0, "", False)
     assert (exact.total, exact.reason, exact.error) == (0.0, "expected '42'", False)

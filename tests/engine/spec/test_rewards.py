@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from engine.spec import Mix, MixPart, RewardSpec, describe
+from engine.spec import Contract, Mix, MixPart, Regex, RewardSpec, describe
 
 LABELS = [{"name": "yes"}, {"name": "no", "synonyms": ["nope"]}]
 SHORT = {"type": "brevity", "target": 10, "limit": 20}
@@ -67,9 +67,12 @@ def test_a_fault_is_named_at_its_field(grader: dict[str, Any], place: str, says:
 def test_a_spec_of_before_means_the_same() -> None:
     old = {"type": "regex", "pattern": "(a)", "full": False, "ignore_case": False, "group_equals_answer": True}
     grader = RewardSpec.model_validate({"grader": old}).grader
+    assert isinstance(grader, Regex)
     assert (grader.input, grader.reference) == ("{{ sample.completion }}", "{{ row.answer }}")
     parts = [{"name": "a", "weight": 2, "grader": {"type": "maths"}}]
-    assert RewardSpec.model_validate({"grader": {"type": "mix", "parts": parts}}).grader.formula is None
+    weighted = RewardSpec.model_validate({"grader": {"type": "mix", "parts": parts}}).grader
+    assert isinstance(weighted, Mix)
+    assert weighted.formula is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_a_grader_is_described_in_one_sentence(grader: dict[str, Any], sentence:
 def test_every_grader_has_a_description() -> None:
     from engine.spec.describe import _SENTENCES
 
-    members = {model.model_fields["type"].default for model in _SENTENCES}
+    members = {model.model_fields["type"].default for model in _SENTENCES if issubclass(model, Contract)}
     schema = RewardSpec.model_json_schema()["properties"]["grader"]["discriminator"]["mapping"]
     assert members == set(schema)
 

@@ -95,6 +95,11 @@ def test_what_is_put_in_is_not_read_again() -> None:
     assert render("{{ sample.completion }}", values) == "{{ row.answer }}"
 
 
+def test_braces_without_end_are_read_in_linear_time() -> None:
+    with pytest.raises(ValueError, match="not closed"):
+        check_template("{{" * 2_000_000)
+
+
 @given(st.text(alphabet="{} rowsample.ane[]0'\"-_", max_size=40))
 def test_any_text_is_accepted_or_refused(text: str) -> None:
     try:
