@@ -30,6 +30,8 @@ from portal.adapters.models import AdapterVersion
 from portal.base_models.services import BUNDLED_ID
 from portal.datasets.models import DatasetVersion
 from portal.datasets.services import create_dataset_version
+from portal.environments.models import DocumentSet, EnvironmentToken
+from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.models import Job
 from portal.jobs.services import create_job, ingest_events
 from portal.rewards.models import RewardTrial, RewardVersion
@@ -53,6 +55,8 @@ class Owned:
     job: Job
     adapter: AdapterVersion
     reward_trial: RewardTrial
+    document_set: DocumentSet
+    environment_token: EnvironmentToken
 
     @property
     def ids(self) -> dict[str, Any]:
@@ -68,11 +72,13 @@ class Owned:
             "trial_id": self.reward_trial.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
+            "document_set_id": self.document_set.pk,
+            "environment_token_id": self.environment_token.pk,
         }
 
 
 def build_owned(name: str) -> Owned:
-    """A tenant with an owner, a dataset, a reward function, a running job and its first adapter version."""
+    """A tenant with an owner and one of everything: a running job, its first adapter version and all they need."""
     user = create_user(username=name, email=f"{name}@example.org", password="correct horse battery")
     tenant = create_tenant(name=name.title(), slug=name)
     add_member(tenant=tenant, user=user, role=Role.OWNER)
@@ -101,7 +107,10 @@ def build_owned(name: str) -> Owned:
         rows=TrialRows(row={"prompt": "1+1?", "answer": 2}, completions=["2"]),
         sampling=Sampling(),
     )
-    return Owned(user, tenant, dataset_version, reward_version, job, job.adapter_versions.get(), trial)
+    document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
+    environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
+    adapter = job.adapter_versions.get()
+    return Owned(user, tenant, dataset_version, reward_version, job, adapter, trial, document_set, environment_token)
 
 
 def jsonl(*rows: Any) -> io.BytesIO:
