@@ -20,7 +20,14 @@ from portal.api.views.jobs import (
     PauseJobView,
     ResumeJobView,
 )
-from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
+from portal.api.views.rewards import (
+    CancelRewardTrialView,
+    RewardFunctionsView,
+    RewardFunctionView,
+    RewardTrialsView,
+    RewardTrialView,
+    ValidateRewardView,
+)
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
@@ -38,6 +45,10 @@ urlpatterns = [
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
+    path("reward-functions/validate/", ValidateRewardView.as_view(), name="reward-validate"),
+    path("reward-trials/", RewardTrialsView.as_view(), name="reward-trials"),
+    path("reward-trials/<uuid:trial_id>/", RewardTrialView.as_view(), name="reward-trial"),
+    path("reward-trials/<uuid:trial_id>/cancel/", CancelRewardTrialView.as_view(), name="reward-trial-cancel"),
     path("environments/documents/", DocumentSetsView.as_view(), name="document-sets"),
     path("environments/documents/<uuid:document_set_id>/", DocumentSetView.as_view(), name="document-set"),
     path("environments/tokens/", EnvironmentTokensView.as_view(), name="environment-tokens"),

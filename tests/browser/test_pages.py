@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from engine.spec.trial import TrialReport, TrialScore
 from portal.jobs.services import pause_job
+from portal.rewards.services import create_reward_version
+from portal.rewards.trial_services import take_in_report
 from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
 from tests.portal.factories import Owned
@@ -37,6 +40,16 @@ def grow(ours: Owned) -> None:
     feed.adapter(4, final=True)
 
 
+def grow_rewards(ours: Owned) -> None:
+    """A second version to compare with, and a finished trial."""
+    spec = {"grader": {"type": "regex", "pattern": "4"}}
+    create_reward_version(tenant=ours.tenant, user=ours.user, name="numeric", spec=spec)
+    failed = {"error": True, "error_kind": "timed_out", "details": "line 2", "console": "hm"}
+    scores = [TrialScore(completion="4", total=1.0, parts={"right": 1.0}), TrialScore(completion="", total=0, **failed)]
+    trial_id = ours.reward_trial.pk.hex
+    take_in_report(report=TrialReport(trial_id=trial_id, sequence=1, state="done", done=2, scores=[scores]))
+
+
 def addresses(ours: Owned) -> list[str]:
     return [
         "/",
@@ -45,7 +58,10 @@ def addresses(ours: Owned) -> list[str]:
         f"/datasets/{ours.dataset_version.dataset_id}/",
         "/rewards/",
         "/rewards/new/",
+        *[f"/rewards/new/?example={slug}" for slug in ("formula", "python", "judge")],
         f"/rewards/{ours.reward_version.reward_function_id}/",
+        f"/rewards/{ours.reward_version.reward_function_id}/changes/",
+        f"/rewards/trials/{ours.reward_trial.pk}/",
         "/jobs/",
         "/jobs/?status=failed",
         "/jobs/new/",
@@ -80,6 +96,7 @@ def test_every_page_is_accessible_and_fits(
     scheme: str,
 ) -> None:
     aside(grow, ours)
+    aside(grow_rewards, ours)
     context = chromium.new_context(base_url=portal.url, viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
     complaints.watch(context)
     page = context.new_page()
@@ -121,7 +138,7 @@ def test_dialogs_and_every_state_of_a_job_are_accessible(page: Page, ours: Owned
 def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned) -> None:
     sign_in(page, "ours")
     page.goto("/rewards/new/")
-    page.get_by_role("radio", name="Weighted mix").check()
+    page.get_by_role("radio", name="Mix", exact=True).check()
     page.get_by_role("button", name="Save reward").click()
     page.wait_for_load_state()
     assert violations(page) == []
