@@ -237,7 +237,7 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["portal.api.authentication.TokenAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["portal.api.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["portal.api.parsers.LimitedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ScopedSchema",
     "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.ReadThrottle", "portal.api.throttling.WriteThrottle"],

@@ -6,6 +6,11 @@ from django.urls import include, path
 from portal.adapters.download import download_adapter
 from portal.health import healthz, readyz
 
+handler400 = "portal.failures.bad_request"
+handler403 = "portal.failures.permission_denied"
+handler404 = "portal.failures.not_found"
+handler500 = "portal.failures.server_error"
+
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

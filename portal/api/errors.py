@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.conf import settings
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+    TooManyFieldsSent,
+    TooManyFilesSent,
+)
+from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -20,19 +28,19 @@ HINTS = {
     status.HTTP_401_UNAUTHORIZED: "Make a token on the portal's API tokens page.",
     status.HTTP_403_FORBIDDEN: "Use a token with the scope this needs.",
     status.HTTP_404_NOT_FOUND: "Check the id and that the token belongs to the right tenant.",
+    status.HTTP_405_METHOD_NOT_ALLOWED: "The Allow header and the API reference name the methods.",
+    status.HTTP_413_REQUEST_ENTITY_TOO_LARGE: "Send less at once; rows and documents are uploaded as files.",
+    status.HTTP_415_UNSUPPORTED_MEDIA_TYPE: "Set Content-Type; the API reference says to what.",
 }
 
 
 class RateLimited(exceptions.Throttled):
     """429 that says which limit, how much, and when to try again."""
 
-    def __init__(self, *, kind: str, rate: str, wait: float | None) -> None:
+    def __init__(self, *, limit: str, wait: float | None) -> None:
         super().__init__(wait=wait)
         self.seconds = max(1, math.ceil(wait or 1))
-        count, _, period = rate.partition("/")
-        self.detail = exceptions.ErrorDetail(
-            f"An API token may make {count} {kind} requests per {period}.", code="rate_limited"
-        )
+        self.detail = exceptions.ErrorDetail(limit, code="rate_limited")
 
 
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
@@ -46,6 +54,13 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
             return _respond(404, "not_found", str(error) or "Not found.")
         case PermissionDenied():
             return _respond(403, "not_allowed", str(error) or "Not allowed.")
+        case RequestDataTooBig():
+            most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            return _respond(413, "too_large", f"The body is too large: at most {most} bytes beside files.")
+        case TooManyFieldsSent() | TooManyFilesSent():
+            return _respond(413, "too_large", "The form has too many fields or files.")
+        case SuspiciousOperation() | UnreadablePostError():
+            return _respond(400, "bad_request", "The request cannot be read.", hint="Send it again, whole.")
         case exceptions.ValidationError():
             return _respond(400, "invalid", "Some fields are wrong.", list(_flatten(error.detail)))
         case RateLimited():
@@ -59,7 +74,25 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
             code = code if isinstance(code, str) else error.default_code
             return _respond(error.status_code, code, str(error.detail), headers=headers)
     logger.exception("Unexpected error in %s", context.get("view"), exc_info=error)
-    return _respond(500, "internal", "Something went wrong on our side; it was logged.", hint="Try again later.")
+    return _respond(500, "internal", INTERNAL, hint=TRY_LATER)
+
+
+INTERNAL = "Something went wrong on our side; it was logged."
+TRY_LATER = "Try again later; if it stays so, tell the operator the X-Request-ID of this answer."
+
+
+def error_body(
+    status_code: int, code: str, message: str, fields: list[FieldError] | None = None, hint: str = ""
+) -> dict[str, Any]:
+    """The one shape; ``hint`` is the status code's where none is given."""
+    return {
+        "error": {
+            "code": code,
+            "message": message,
+            "fields": [{"field": item.field, "message": item.message} for item in fields or []],
+            "hint": hint or HINTS.get(status_code, ""),
+        }
+    }
 
 
 def _respond(
@@ -68,15 +101,11 @@ def _respond(
     message: str,
     fields: list[FieldError] | None = None,
     hint: str = "",
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
-    body = {
-        "code": code,
-        "message": message,
-        "fields": [{"field": item.field, "message": item.message} for item in fields or []],
-        "hint": hint or HINTS.get(status_code, ""),
-    }
-    return Response({"error": body}, status=status_code, headers=headers)
+    return Response(
+        error_body(status_code, code, message, fields, hint), status=status_code, headers=dict(headers or {})
+    )
 
 
 def _flatten(detail: Any, prefix: str = "") -> list[FieldError]:
@@ -90,3 +119,13 @@ def _flatten(detail: Any, prefix: str = "") -> list[FieldError]:
     return [
         error for name, value in pairs for error in _flatten(value, ".".join(part for part in (prefix, name) if part))
     ]
+
+
+# --- what fails before or beside the API's views ----------------------------------------------------------------------
+
+PREFIX = "/api/"
+
+
+def answer_plain(request: HttpRequest, status_code: int, code: str, message: str, hint: str = "") -> JsonResponse:
+    """The one shape for failures outside of any view of the API, such as an unknown address."""
+    return JsonResponse(error_body(status_code, code, message, hint=hint), status=status_code)

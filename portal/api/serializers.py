@@ -345,7 +345,19 @@ class EventsOutput(serializers.Serializer[Any]):
 class AdapterOutput(serializers.ModelSerializer[AdapterVersion]):
     class Meta:
         model = AdapterVersion
-        fields = ["id", "version", "name", "sha256", "size_bytes", "rank", "step", "final", "removed", "created_at"]
+        fields = [
+            "id",
+            "job",
+            "version",
+            "name",
+            "sha256",
+            "size_bytes",
+            "rank",
+            "step",
+            "final",
+            "removed",
+            "created_at",
+        ]
 
 
 class LinkOutput(serializers.Serializer[Any]):

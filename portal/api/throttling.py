@@ -1,9 +1,14 @@
-"""Rate limits per API token, for reading and for writing requests apart."""
+"""Rate limits per API token, for reading and for writing requests apart.
+
+Every answer says how it stands: ``X-RateLimit-Limit``, ``X-RateLimit-Remaining`` and ``X-RateLimit-Reset`` (seconds
+until the oldest request counted is forgotten). The window slides.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
@@ -15,6 +20,8 @@ if TYPE_CHECKING:  # rest_framework.views imports this module
 
 logger = logging.getLogger(__name__)
 
+PERIODS = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
+
 
 class TokenThrottle(SimpleRateThrottle):
     """Counts the requests of one kind of one token."""
@@ -22,6 +29,8 @@ class TokenThrottle(SimpleRateThrottle):
     reads: bool
     kind: str
     """As the error message names it."""
+    history: list[float]
+    """When the requests that count were made, newest first; missing where nothing was counted."""
 
     def allow_request(self, request: Request, view: APIView) -> bool:
         try:
@@ -34,6 +43,24 @@ class TokenThrottle(SimpleRateThrottle):
         if (request.method in SAFE_METHODS) != self.reads:
             return None
         return f"throttle.{self.scope}.{request.auth.pk}"
+
+    @property
+    def in_words(self) -> str:
+        """The limit for people."""
+        count, _, period = (self.get_rate() or "").partition("/")
+        return f"An API token may make {count} {self.kind} requests per {PERIODS.get(period[:1], period)}."
+
+    def headers(self) -> dict[str, str]:
+        """How the limit stands after this request; empty where the request was of the other kind or not counted."""
+        history: Any = getattr(self, "history", None)
+        if history is None or self.num_requests is None or self.duration is None:
+            return {}
+        oldest = history[-1] if history else self.now
+        return {
+            "X-RateLimit-Limit": str(self.num_requests),
+            "X-RateLimit-Remaining": str(max(0, self.num_requests - len(history))),
+            "X-RateLimit-Reset": str(max(1, math.ceil(oldest + self.duration - self.now))),
+        }
 
 
 class ReadThrottle(TokenThrottle):

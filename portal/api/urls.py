@@ -1,7 +1,7 @@
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
+from portal.api.views.adapters import AdapterLinkView, AdaptersView, AdapterView, JobAdaptersView
 from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
 from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
@@ -28,8 +28,6 @@ from portal.api.views.rewards import (
     RewardTrialView,
     ValidateRewardView,
 )
-
-docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
 app_name = "api"
 urlpatterns = [
@@ -61,6 +59,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
+    path("adapters/", AdaptersView.as_view(), name="adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
     path("", include("portal.api.tenant_urls")),

@@ -14,14 +14,26 @@ from portal.adapters.models import AdapterVersion
 from portal.adapters.selectors import get_adapter_version, list_adapter_versions
 from portal.adapters.services import create_download_link
 from portal.api import serializers
+from portal.api.filters import AdaptersQuery, AllAdaptersQuery
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView
 from portal.jobs.selectors import get_job
 from portal.tenants.models import Scope
 
 
+@extend_schema(summary="Adapter versions", responses={200: serializers.AdapterOutput, **ERRORS})
+class AdaptersView(TenantListView[AdapterVersion]):
+    serializer_class = serializers.AdapterOutput
+    query_serializer = AllAdaptersQuery
+
+    def select(self) -> QuerySet[AdapterVersion]:
+        return list_adapter_versions(self.tenant)
+
+
 @extend_schema(summary="Adapter versions of a job", responses={200: serializers.AdapterOutput, **ERRORS})
 class JobAdaptersView(TenantListView[AdapterVersion]):
     serializer_class = serializers.AdapterOutput
+    query_serializer = AdaptersQuery
+    ordering = ("-version",)
 
     def select(self) -> QuerySet[AdapterVersion]:
         job = get_job(self.tenant, self.kwargs["job_id"])
@@ -35,6 +47,7 @@ class AdapterView(ApiView):
 
 
 class AdapterLinkView(ApiView):
+    answers_secret = True
     write_scope = Scope.ADAPTERS_READ  # a link hands out the weights
 
     @extend_schema(

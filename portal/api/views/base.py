@@ -8,17 +8,22 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from portal.api.errors import HINTS, RateLimited
+from portal.api import idempotency
+from portal.api.errors import HINTS, RateLimited, answer_plain
+from portal.api.filters import CreatedQuery, ListQuery
+from portal.api.models import IdempotencyKey
+from portal.api.negotiation import FirstRenderer
 from portal.api.serializers import ErrorOutput
-from portal.api.throttling import ReadThrottle, WriteThrottle
+from portal.api.throttling import TokenThrottle
 from portal.tenants.models import ApiToken, Tenant
 
 ModelT = TypeVar("ModelT", bound=Model)
@@ -30,7 +35,10 @@ ERRORS = {
         (401, "No valid token."),
         (403, "The token's scope or the user's role does not permit it."),
         (404, "The tenant has nothing under this id."),
-        (429, "Too many requests."),
+        (405, "The address has no such method."),
+        (413, "The body is too large."),
+        (415, "The body is of a type this address does not take."),
+        (429, "Too many requests: Retry-After says when to try again."),
     )
 }
 CONFLICT = {
@@ -39,7 +47,16 @@ CONFLICT = {
 
 
 class ApiView(APIView):
-    """A view on behalf of the token's tenant and user."""
+    """A view on behalf of the token's tenant and user.
+
+    Every POST may come with an idempotency key. Where a service keeps the key with what it makes, as jobs do, the view
+    says so by ``idempotent_by_itself``; a view whose answers hold a secret, by ``answers_secret``.
+    """
+
+    content_negotiation_class = FirstRenderer
+    idempotent_by_itself = False
+    answers_secret = False
+    claimed: IdempotencyKey | None = None
 
     @property
     def tenant(self) -> Tenant:
@@ -49,13 +66,43 @@ class ApiView(APIView):
     def user(self) -> User:
         return cast(User, self.request.user)
 
+    def get_throttles(self) -> list[Any]:
+        """The same ones for the whole request: its answer tells how they stand."""
+        if not hasattr(self, "counted"):
+            self.counted: list[Any] = super().get_throttles()
+        return self.counted
+
     def throttled(self, request: Request, wait: float | None) -> NoReturn:
-        throttle = ReadThrottle() if request.method in SAFE_METHODS else WriteThrottle()
-        raise RateLimited(kind=throttle.kind, rate=throttle.get_rate() or "", wait=wait)
+        kept = [throttle for throttle in self.get_throttles() if throttle.headers()]
+        raise RateLimited(limit=kept[0].in_words if kept else "There are too many requests.", wait=wait)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method == "POST" and not self.idempotent_by_itself and (key := idempotency.read_key(request)):
+            self.claimed = idempotency.begin(tenant=self.tenant, key=key, request=request)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        return exc.response if isinstance(exc, idempotency.Replayed) else super().handle_exception(exc)
+
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if self.claimed is not None:
+            idempotency.finish(self.claimed, cast(Response, response), secret=self.answers_secret)
+        for throttle in getattr(self, "counted", []):
+            if isinstance(throttle, TokenThrottle):
+                for name, value in throttle.headers().items():
+                    response[name] = value
+        return response
 
 
 class TenantListView(ApiView, ListAPIView[ModelT]):
-    """A page of what ``select`` finds for the tenant."""
+    """A page of what ``select`` finds for the tenant, narrowed by ``query_serializer``."""
+
+    query_serializer: type[ListQuery] = CreatedQuery
+    ordering: tuple[str, ...] = ("-created_at", "-pk")
+    """The first field must never be null: the cursor stands on it."""
 
     def select(self) -> QuerySet[ModelT]:
         raise NotImplementedError
@@ -63,7 +110,9 @@ class TenantListView(ApiView, ListAPIView[ModelT]):
     def get_queryset(self) -> QuerySet[ModelT]:
         if getattr(self, "swagger_fake_view", False):  # the schema is made without a request
             return cast(Any, self.serializer_class).Meta.model.objects.none()
-        return self.select()
+        query = self.query_serializer(data=self.request.query_params)
+        query.is_valid(raise_exception=True)
+        return query.narrow(self.select())
 
 
 def validated(serializer: Serializer[Any]) -> dict[str, Any]:
@@ -77,5 +126,4 @@ def validated(serializer: Serializer[Any]) -> dict[str, Any]:
 def unknown_address(request: HttpRequest, rest: str) -> JsonResponse:
     """An address under the API that is none, in the API's error shape."""
     hint = HINTS[404] if rest.endswith("/") else "Addresses of the API end with a slash."
-    message = f"There is nothing at {request.path}."
-    return JsonResponse({"error": {"code": "not_found", "message": message, "fields": [], "hint": hint}}, status=404)
+    return answer_plain(request, 404, "not_found", f"There is nothing at {request.path}.", hint)

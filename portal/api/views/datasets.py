@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api import serializers
+from portal.api.filters import NamedQuery
 from portal.api.views.base import ERRORS, ApiView, TenantListView, validated
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.datasets.selectors import get_dataset, list_dataset_versions, list_datasets
@@ -25,6 +26,7 @@ RAW_TYPES = {"application/jsonl", "application/x-ndjson", "application/octet-str
 class DatasetsView(TenantListView[Dataset]):
     write_scope = Scope.DATASETS_WRITE
     serializer_class = serializers.DatasetOutput
+    query_serializer = NamedQuery
     parser_classes = [MultiPartParser]
 
     def select(self) -> QuerySet[Dataset]:

@@ -12,6 +12,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.filters import NamedQuery
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.environments.selectors import (
@@ -65,6 +66,7 @@ class EnvironmentTokenInput(EnvironmentTokenValue):
 class DocumentSetsView(TenantListView[DocumentSet]):
     write_scope = Scope.DATASETS_WRITE
     serializer_class = DocumentSetOutput
+    query_serializer = NamedQuery
     parser_classes = [MultiPartParser]
 
     def select(self) -> QuerySet[DocumentSet]:
@@ -105,6 +107,7 @@ class DocumentSetView(ApiView):
 class EnvironmentTokensView(TenantListView[EnvironmentToken]):
     write_scope = Scope.JOBS_WRITE
     serializer_class = EnvironmentTokenOutput
+    query_serializer = NamedQuery
 
     def select(self) -> QuerySet[EnvironmentToken]:
         return list_environment_tokens(self.tenant)

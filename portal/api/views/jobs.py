@@ -5,15 +5,17 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.adapters.selectors import get_adapter_version
 from portal.api import serializers
+from portal.api.filters import JobsQuery
+from portal.api.idempotency import read_key
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.datasets.selectors import get_dataset_version
-from portal.errors import FieldError, InvalidInput
+from portal.errors import InvalidInput
 from portal.jobs.estimates import estimate_job
 from portal.jobs.models import Job
 from portal.jobs.selectors import get_job, list_jobs, read_news
@@ -21,35 +23,25 @@ from portal.jobs.services import cancel_job, create_job, extend_job, pause_job, 
 from portal.rewards.selectors import get_reward_version
 from portal.tenants.models import Scope, Tenant
 
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    str,
-    OpenApiParameter.HEADER,
-    description="Sent again with the same request, it answers with the job made the first time.",
-)
-
 
 @extend_schema_view(get=extend_schema(summary="Jobs", responses={200: serializers.JobOutput, **ERRORS}))
 class JobsView(TenantListView[Job]):
     write_scope = Scope.JOBS_WRITE
     serializer_class = serializers.JobOutput
+    query_serializer = JobsQuery
+    idempotent_by_itself = True  # for as long as the job exists, and whatever becomes of this process
 
     def select(self) -> QuerySet[Job]:
         return list_jobs(self.tenant)
 
     @extend_schema(
         summary="Start a job",
-        parameters=[IDEMPOTENCY_KEY],
         request=serializers.JobInput,
         responses={201: serializers.JobOutput, **ERRORS, **CONFLICT},
     )
     def post(self, request: Request) -> Response:
         data = validated(serializers.JobInput(data=request.data))
-        key = request.headers.get("Idempotency-Key", "").strip()
-        if len(key) > 200:
-            raise InvalidInput(
-                "The job was not created.", fields=[FieldError("Idempotency-Key", "must have at most 200 characters")]
-            )
+        key = read_key(request)
         job = create_job(tenant=self.tenant, user=self.user, idempotency_key=key, **_job_arguments(self.tenant, data))
         return Response(serializers.JobOutput(job).data, status=201)
 

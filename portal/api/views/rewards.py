@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api import serializers
+from portal.api.filters import NamedQuery, RewardTrialsQuery
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.datasets.selectors import get_dataset_version
 from portal.errors import FieldError, InvalidInput
@@ -30,6 +31,7 @@ from portal.tenants.models import Scope
 class RewardFunctionsView(TenantListView[RewardFunction]):
     write_scope = Scope.REWARDS_WRITE
     serializer_class = serializers.RewardFunctionOutput
+    query_serializer = NamedQuery
 
     def select(self) -> QuerySet[RewardFunction]:
         return list_reward_functions(self.tenant)
@@ -75,6 +77,7 @@ class ValidateRewardView(ApiView):
 class RewardTrialsView(TenantListView[RewardTrial]):
     write_scope = Scope.REWARDS_WRITE
     serializer_class = serializers.RewardTrialSummary
+    query_serializer = RewardTrialsQuery
 
     def select(self) -> QuerySet[RewardTrial]:
         return list_reward_trials(self.tenant)

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api import tenant_serializers as shapes
+from portal.api.filters import ExportsQuery, MembersQuery
 from portal.api.serializers import LinkOutput
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.audit.selectors import AuditFilter, read_page, render_entry
@@ -98,6 +99,8 @@ class TenantDeletionView(ApiView):
 @extend_schema(summary="Members", responses={200: shapes.MemberOutput, **ERRORS})
 class MembersView(TenantListView[Membership]):
     serializer_class = shapes.MemberOutput
+    query_serializer = MembersQuery
+    ordering = ("created_at", "pk")
 
     def select(self) -> QuerySet[Membership]:
         return list_members(self.tenant)
@@ -148,6 +151,7 @@ class LeaveView(ApiView):
 @extend_schema_view(get=extend_schema(summary="Open invitations", responses={200: shapes.InvitationOutput, **ERRORS}))
 class InvitationsView(OwnerListView):
     serializer_class = shapes.InvitationOutput
+    answers_secret = True
 
     def select(self) -> QuerySet[Invitation]:
         return list_open_invitations(self.tenant)
@@ -175,6 +179,7 @@ class InvitationView(ApiView):
 
 
 class ResendInvitationView(ApiView):
+    answers_secret = True
     read_scope = Scope.ADMIN
     write_scope = Scope.ADMIN
 
@@ -196,6 +201,7 @@ class ResendInvitationView(ApiView):
 @extend_schema_view(get=extend_schema(summary="Your API tokens", responses={200: shapes.TokenOutput, **ERRORS}))
 class TokensView(TenantListView[ApiToken]):
     serializer_class = shapes.TokenOutput
+    answers_secret = True
     write_scope = Scope.ADMIN
 
     def select(self) -> QuerySet[ApiToken]:
@@ -233,6 +239,7 @@ class TokenView(ApiView):
 @extend_schema_view(get=extend_schema(summary="Exports", responses={200: shapes.ExportOutput, **ERRORS}))
 class ExportsView(OwnerListView):
     serializer_class = shapes.ExportOutput
+    query_serializer = ExportsQuery
 
     def select(self) -> QuerySet[TenantExport]:
         return list_exports(self.tenant)
@@ -260,6 +267,7 @@ class ExportView(ApiView):
 
 
 class ExportLinkView(ApiView):
+    answers_secret = True
     read_scope = Scope.ADMIN
     write_scope = Scope.ADMIN
 
