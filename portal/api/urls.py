@@ -28,6 +28,7 @@ from portal.api.views.rewards import (
     RewardTrialView,
     ValidateRewardView,
 )
+from portal.api.views.streams import EventStreamView, JobEventStreamView
 
 app_name = "api"
 urlpatterns = [
@@ -58,6 +59,8 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/resume/", ResumeJobView.as_view(), name="job-resume"),
     path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/events/stream/", JobEventStreamView.as_view(), name="job-event-stream"),
+    path("events/stream/", EventStreamView.as_view(), name="event-stream"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
     path("adapters/", AdaptersView.as_view(), name="adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),

@@ -116,11 +116,17 @@ def get_api_token(tenant: Tenant, user: User, token_id: uuid.UUID) -> ApiToken:
 def find_api_token(secret: str) -> tuple[ApiToken, Membership] | None:
     """The live token with this secret and its user's membership, or None where either is gone."""
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    token = (
-        ApiToken.objects.filter(hash=digest, revoked_at=None, user__is_active=True)
-        .filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
-        .select_related("tenant", "user")
-        .first()
-    )
+    token = _live_api_tokens().filter(hash=digest).select_related("tenant", "user").first()
     membership = get_membership(token.tenant, token.user) if token else None
     return (token, membership) if token and membership else None
+
+
+def is_api_token_live(token_id: uuid.UUID) -> bool:
+    """For what goes on after a request was let in: the token still is valid, and its user a member."""
+    token = _live_api_tokens().filter(pk=token_id).select_related("tenant", "user").first()
+    return token is not None and get_membership(token.tenant, token.user) is not None
+
+
+def _live_api_tokens() -> QuerySet[ApiToken]:
+    not_expired = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiToken.objects.filter(not_expired, revoked_at=None, user__is_active=True)

@@ -37,6 +37,7 @@ def portal_settings(settings: Any, tmp_path: Path) -> Any:
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
+    settings.API_STREAM_SECONDS = 0  # a stream then ends once it has sent what there is
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return settings
 

@@ -1,0 +1,120 @@
+"""Server-sent events: what a reader finds, as it comes, until the stream's time is over.
+
+Invariants: messages of the channel layer only wake, what is new is read from the table; a waiting stream holds no
+database connection; before anything is sent it is checked that the token still may read, so a revoked one gets nothing
+more and is told so at the next heartbeat at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+from channels.db import database_sync_to_async
+from channels.layers import get_channel_layer
+from django.http import Http404
+from redis.exceptions import RedisError
+
+from portal.live.readers import Batch, Message
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 15.0
+RETRY_MS = 1000
+"""After a cut, clients that know server-sent events come back after so long."""
+
+
+class Reader(Protocol):
+    """What a stream is made of."""
+
+    group: str
+    """Of the channel layer: its messages mean that there may be news."""
+
+    def read(self) -> Batch: ...
+
+
+async def stream_events(reader: Reader, *, may_read: Callable[[], bool], seconds: float) -> AsyncIterator[bytes]:
+    """The body of a ``text/event-stream``. The last event is ``end`` and says why."""
+    clock = asyncio.get_running_loop()
+    ends_at = clock.time() + seconds
+    waking = Waking(reader.group)
+    await waking.start()  # before reading: what happens in between wakes us
+    try:
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        while True:
+            batch = await database_sync_to_async(_read)(reader, may_read)
+            if batch is None:
+                yield _end("revoked", "The API token may not read this any longer.")
+                return
+            for message in batch.messages:
+                yield render(message)
+            if batch.finished:
+                yield _end("finished", "The job has ended, no event follows.")
+                return
+            if batch.more:
+                continue
+            left = ends_at - clock.time()
+            if left <= 0:
+                yield _end("time", "Connect again with the last id.")
+                return
+            if not await waking.wait(min(HEARTBEAT_SECONDS, left)):
+                yield b": nothing new\n\n"
+    finally:
+        await waking.stop()
+
+
+def _read(reader: Reader, may_read: Callable[[], bool]) -> Batch | None:
+    """None where the reader may not read, or what it reads is gone."""
+    try:
+        return reader.read() if may_read() else None
+    except Http404:
+        return None
+
+
+def render(message: Message) -> bytes:
+    data = json.dumps(message.data, separators=(",", ":"))
+    return f"id: {message.id}\nevent: {message.event}\ndata: {data}\n\n".encode()
+
+
+def _end(reason: str, text: str) -> bytes:
+    return f"event: end\ndata: {json.dumps({'reason': reason, 'message': text})}\n\n".encode()
+
+
+class Waking:
+    """Listens to a group of the channel layer; without the layer, waiting takes its whole time and finds news late."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.layer: Any = get_channel_layer()
+        self.channel = ""
+
+    async def start(self) -> None:
+        try:
+            self.channel = await self.layer.new_channel()
+            await self.layer.group_add(self.group, self.channel)
+        except (RedisError, OSError) as error:
+            logger.warning("The channel layer cannot be reached, a stream is not woken: %s", error)
+            self.channel = ""
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether something woke us within ``seconds``."""
+        if not self.channel:
+            await asyncio.sleep(seconds)
+            return False
+        try:
+            await asyncio.wait_for(self.layer.receive(self.channel), seconds)
+        except TimeoutError:
+            return False
+        except (RedisError, OSError):
+            await asyncio.sleep(1)
+        return True
+
+    async def stop(self) -> None:
+        if self.channel:
+            try:
+                await self.layer.group_discard(self.group, self.channel)
+            except (RedisError, OSError) as error:
+                logger.info("A stream could not leave its group, which forgets it by itself: %s", error)
