@@ -28,6 +28,14 @@ class ScopedSchema(AutoSchema):
     def get_extensions(self) -> dict[str, Any]:
         return {**super().get_extensions(), "x-required-scope": self._scope().value}
 
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        """Every POST may meet an idempotency key that stands for another request."""
+        operation = super().get_operation(*args, **kwargs)
+        if operation and self.method == "POST" and "400" in operation["responses"]:
+            refused = operation["responses"]["400"]
+            operation["responses"].setdefault("409", {**refused, "description": "The idempotency key is in use."})
+        return operation
+
     def get_override_parameters(self) -> list[Any]:
         """The filters of a list, and the header every POST may carry."""
         if self.method == "POST":

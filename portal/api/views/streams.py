@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -35,6 +34,15 @@ class StreamQuery(serializers.Serializer[Any]):
     type = serializers.CharField(default="", allow_blank=True, help_text="Only these types, separated by commas.")
 
 
+class StreamedEvent(serializers.Serializer[Any]):
+    """The fields of one event of a stream."""
+
+    id = serializers.CharField(required=False, help_text="The cursor after it; the 'end' has none.")
+    event = serializers.CharField(help_text="The type of engine.events, or 'end'.")
+    # Declared fields are taken off the class, so DRF's own property of this name stays.
+    data = serializers.CharField(help_text="JSON: job_id, seq, type, time, payload; of 'end': reason, message.")  # type: ignore[assignment]
+
+
 class StreamView(ApiView):
     """A GET that ends when its reader is finished, its token revoked or its time over."""
 
@@ -59,7 +67,7 @@ class JobEventStreamView(StreamView):
         summary="Stream the events of a job",
         description=f"From the first event on, or after a cursor, which here is a seq. {HOW}",
         parameters=[StreamQuery, LAST_EVENT_ID],
-        responses={(200, "text/event-stream"): OpenApiTypes.STR, **ERRORS},
+        responses={(200, "text/event-stream"): StreamedEvent, **ERRORS},
     )
     def get(self, request: Request, job_id: uuid.UUID) -> Any:
         cursor, which = self.read_query()
@@ -73,7 +81,7 @@ class EventStreamView(StreamView):
         summary="Stream the events of all jobs",
         description=f"From now on, or after a cursor. The events of one job come in order. {HOW}",
         parameters=[StreamQuery, LAST_EVENT_ID],
-        responses={(200, "text/event-stream"): OpenApiTypes.STR, **ERRORS},
+        responses={(200, "text/event-stream"): StreamedEvent, **ERRORS},
     )
     def get(self, request: Request) -> Any:
         cursor, which = self.read_query()

@@ -34,7 +34,6 @@ ACTIONS = {
     "tenants:invitation-revoke": "DELETE invitation",
     "tenants:settings": "PATCH tenant",
     "tenants:export-create": "POST exports",
-    "tenants:export-download": "POST export-link",
     "tenants:deletion": "POST tenant-deletion",
     "tenants:deletion-undo": "DELETE tenant-deletion",
 }
