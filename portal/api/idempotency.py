@@ -9,6 +9,7 @@ stored; sent again, such a request is told that it was carried out.
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,6 +20,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -89,7 +91,8 @@ def finish(claimed: IdempotencyKey, response: Response, *, secret: bool) -> None
         return
     keep_body = not (secret and response.status_code < 400)
     claimed.status, claimed.secret = response.status_code, not keep_body
-    claimed.body = response.data if keep_body else None
+    # As it is sent: with ids and times as text.
+    claimed.body = json.loads(JSONRenderer().render(response.data) or b"null") if keep_body else None
     claimed.save(update_fields=["status", "secret", "body"])
 
 

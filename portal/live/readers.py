@@ -1,8 +1,8 @@
 """What a stream has not sent yet: of one job, or of all jobs of a tenant.
 
 Invariant: a reader's cursor names exactly what was sent, so whoever comes back with the last one gets every later
-event, each once, those of one job in order. There is no order of events across jobs: a job's events become visible in the
-order of its seq, whatever other jobs do; so the cursor of a tenant names a seq for each job that may go on.
+event, each once, those of one job in order. There is no order of events across jobs: a job's events become visible in
+the order of its seq, whatever other jobs do; so the cursor of a tenant names a seq for each job that may go on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-// On every page: theme, menus, dialogs, copy buttons, times, toasts, keyboard.
+// On every page: theme, menus, dialogs, copy buttons, times, toasts, keyboard, palette, connection, focus.
 import { initCopyButtons } from "./copy.js";
+import { initConnection } from "./connection.js";
 import { initDialogs, initMenus } from "./dialogs.js";
+import { initFocus } from "./focus.js";
+import { initPalette } from "./palette.js";
 import { initShortcuts } from "./shortcuts.js";
 import { initTheme } from "./theme-toggle.js";
 import { initTimes } from "./times.js";
@@ -13,6 +16,9 @@ initCopyButtons();
 initTimes();
 initToasts();
 initShortcuts();
+initPalette();
+initConnection();
+initFocus();
 
 // A form that was sent says so and cannot be sent twice.
 document.addEventListener("submit", (event) => {

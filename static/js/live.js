@@ -14,7 +14,7 @@ export function backoff(failures, random = Math.random) {
 }
 
 /** Dispatches `frame` (detail: {events, job}) and `state` (detail: "connecting" | "live" | "reconnecting" | "offline"
- * | "closed"). */
+ * | "closed"); the document hears of each change, and of each next try, as `live:state` (detail: {state, retryAt}). */
 export class LiveConnection extends EventTarget {
   #socket = null;
   #failures = 0;
@@ -26,7 +26,7 @@ export class LiveConnection extends EventTarget {
     this.path = path;
     this.lastSeq = after;
     this.state = "connecting";
-    addEventListener("online", () => this.#retryNow());
+    addEventListener("online", () => this.#reconnect());
     addEventListener("offline", () => this.#setState("offline"));
     document.addEventListener("visibilitychange", () => document.hidden || this.#retryNow());
   }
@@ -39,11 +39,15 @@ export class LiveConnection extends EventTarget {
     const socket = new WebSocket(address);
     this.#socket = socket;
     socket.addEventListener("open", () => {
+      if (socket !== this.#socket) return;
       this.#failures = 0;
       this.#setState("live");
     });
-    socket.addEventListener("message", (message) => this.#receive(JSON.parse(message.data)));
-    socket.addEventListener("close", ({ code }) => (FINAL_CODES.has(code) ? this.close() : this.#lost(socket)));
+    socket.addEventListener("message", (message) => socket === this.#socket && this.#receive(JSON.parse(message.data)));
+    socket.addEventListener("close", ({ code }) => {
+      if (socket === this.#socket && FINAL_CODES.has(code)) this.close();
+      else this.#lost(socket);
+    });
   }
 
   /** No further events will come: close and stay closed. */
@@ -64,8 +68,9 @@ export class LiveConnection extends EventTarget {
     if (this.#stopped || socket !== this.#socket) return;
     this.#failures += 1;
     const offline = !navigator.onLine || this.#failures >= OFFLINE_AFTER_FAILURES;
-    this.#setState(offline ? "offline" : "reconnecting");
-    this.#timer = setTimeout(() => this.open(), backoff(this.#failures));
+    const delay = backoff(this.#failures);
+    this.#timer = setTimeout(() => this.open(), delay);
+    this.#setState(offline ? "offline" : "reconnecting", Date.now() + delay);
   }
 
   #retryNow() {
@@ -74,7 +79,17 @@ export class LiveConnection extends EventTarget {
     this.open();
   }
 
-  #setState(state) {
+  /** The network came back: a socket from before may be dead without anybody having told it. */
+  #reconnect() {
+    if (this.#stopped) return;
+    clearTimeout(this.#timer);
+    const old = this.#socket;
+    this.open();
+    old?.close();
+  }
+
+  #setState(state, retryAt = null) {
+    document.dispatchEvent(new CustomEvent("live:state", { detail: { state, retryAt } }));
     if (this.state === state) return;
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));

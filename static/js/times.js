@@ -1,4 +1,4 @@
-// <time datetime="..."> in the viewer's zone: relative text, the full time as its title.
+// <time datetime="..."> in the viewer's zone: relative text; the full time and the same in UTC as its title.
 
 const UNITS = [
   ["year", 31536000],
@@ -9,6 +9,7 @@ const UNITS = [
 ];
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 export function relativeText(date, now = new Date()) {
@@ -22,7 +23,7 @@ export function updateTimes(root = document) {
     const date = new Date(node.dateTime);
     const text = node.dataset.format === "clock" ? clock.format(date) : relativeText(date);
     if (node.textContent !== text) node.textContent = text;
-    node.title = absolute.format(date);
+    node.title = `${absolute.format(date)} (${ZONE})\n${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
 }
 

@@ -38,6 +38,14 @@ def test_the_same_request_gets_the_same_answer(api: Client, ours: Owned) -> None
     assert post(api, BODY, "k-2").json()["number"] == 2
 
 
+@pytest.mark.parametrize("path", ["jobs/{job_id}/cancel/", "reward-trials/{trial_id}/cancel/", "members/leave/"])
+def test_actions_take_keys_too(api: Client, ours: Owned, path: str) -> None:
+    address = f"/api/v1/{path.format(**ours.ids)}"
+    first, second = (api.post(address, headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, first.json()) == (second.status_code, second.json())
+    assert second["Idempotent-Replayed"] == "true"
+
+
 def test_a_refusal_is_repeated_too(api: Client, ours: Owned) -> None:
     faulty = {**BODY, "spec": {}}
     assert post(api, faulty).json() == post(api, faulty).json()

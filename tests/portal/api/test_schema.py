@@ -1,4 +1,4 @@
-"""The schema is complete, and the API keeps to it: generated requests never meet a 5xx or an answer it does not tell."""
+"""The schema is complete, and the API keeps to it: made-up requests meet no 5xx and no answer it does not tell."""
 
 from __future__ import annotations
 
