@@ -63,6 +63,8 @@ INSTALLED_APPS = [
     "portal.rewards",
     "portal.jobs",
     "portal.adapters",
+    "portal.progress",
+    "portal.rollouts",
     "portal.live",
     "portal.api",
     "portal.ops",
