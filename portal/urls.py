@@ -17,6 +17,7 @@ urlpatterns = [
     path("", include("portal.tenants.urls")),
     path("datasets/", include("portal.datasets.urls")),
     path("rewards/", include("portal.rewards.urls")),
+    path("jobs/<uuid:job_id>/rollouts/", include("portal.rollouts.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
 ]

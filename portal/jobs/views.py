@@ -1,4 +1,4 @@
-"""Pages of jobs. The job page is made of parts that are also served alone, for the live updates."""
+"""Pages of jobs: the list, a new one, and the answers to what a tenant asks of one. See also ``detail_views``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from portal.adapters.selectors import get_adapter_version, list_adapter_versions
+from portal.adapters.selectors import get_adapter_version
 from portal.errors import ServiceError
 from portal.jobs import history
 from portal.jobs.forms import (
     ADVANCED,
     BASIC,
     PRESETS,
-    SECTIONS,
     ControlForm,
     JobForm,
     PriorityForm,
@@ -42,7 +41,6 @@ from portal.pages.http import (
 )
 
 PAGE_SIZE = 25
-SHOWN_ADAPTERS = 5
 
 
 @tenant_page
@@ -119,79 +117,6 @@ def _show_form(request: TenantRequest, form: JobForm) -> HttpResponse:
         "idempotency_key": request.POST.get("idempotency_key") or uuid.uuid4().hex,
     }
     return render(request, "jobs/new.html", context, status=400 if form.errors else 200)
-
-
-@tenant_page
-def job_detail(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    job = get_job(request.tenant, job_id)
-    context = {
-        **_summary(job),
-        **_rollouts(job),
-        **_messages(job),
-        **_adapters(request, job),
-        "curve": {"steps": history.step_points(job), "evaluations": history.evaluations(job)},
-        "socket_path": f"/ws/jobs/{job.pk}/",
-        "job_settings": _settings(job),
-        "steps_form": StepsForm(initial={"steps": job.wanted_steps}),
-        "priority_form": PriorityForm(initial={"priority": job.wanted_priority}),
-    }
-    return render(request, "jobs/detail.html", context)
-
-
-@tenant_page
-def job_summary(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    return render(request, "jobs/_summary.html", _summary(get_job(request.tenant, job_id)))
-
-
-@tenant_page
-def job_rollouts(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    """Groups newer than ``?after=<seq>``, to be put above those shown."""
-    after = request.GET.get("after", "")
-    job = get_job(request.tenant, job_id)
-    return render(request, "jobs/_rollouts.html", _rollouts(job, after=int(after) if after.isdigit() else 0))
-
-
-@tenant_page
-def job_messages(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    return render(request, "jobs/_messages.html", _messages(get_job(request.tenant, job_id)))
-
-
-@tenant_page
-def job_adapters(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    return render(request, "jobs/_adapters.html", _adapters(request, get_job(request.tenant, job_id)))
-
-
-def _summary(job: Job) -> dict[str, Any]:
-    known = job.accuracy is not None and job.base_accuracy is not None
-    return {
-        "job": job,
-        "elapsed": history.elapsed(job),
-        "seconds_left": history.seconds_left(job),
-        "gain": f"{100 * (job.accuracy - job.base_accuracy):+.1f} points" if known else "",  # type: ignore[operator]
-    }
-
-
-def _settings(job: Job) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """The spec's sections as people read them."""
-    sections = [("seed", {"seed": job.spec["seed"]}), *((name, job.spec[name]) for name in SECTIONS)]
-    return [
-        (section.capitalize(), [(name.replace("_", " "), value) for name, value in values.items() if value != ""])
-        for section, values in sections[1:] + sections[:1]
-    ]
-
-
-def _rollouts(job: Job, after: int = 0) -> dict[str, Any]:
-    groups = history.rollout_groups(job, after=after)
-    return {"job": job, "groups": groups, "last_rollout_seq": groups[0].seq if groups else after}
-
-
-def _messages(job: Job) -> dict[str, Any]:
-    return {"job": job, "events": history.messages(job)}
-
-
-def _adapters(request: TenantRequest, job: Job) -> dict[str, Any]:
-    adapters = list_adapter_versions(request.tenant, job.pk).filter(removed=False)
-    return {"job": job, "adapters": adapters[:SHOWN_ADAPTERS], "adapter_count": adapters.count()}
 
 
 # --- control: each answers with the job's page, where it says what will happen or why it will not -------------------

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import F, Q
@@ -87,7 +88,7 @@ def time_left(job: Job, *, since: datetime, now: datetime | None = None) -> Time
     times = list(found.values_list("time", flat=True)[: PACE_STEPS + 1])
     if len(times) < 2:
         return None
-    took = sorted((later - earlier).total_seconds() for later, earlier in zip(times, times[1:], strict=False))
+    took = sorted((later - earlier).total_seconds() for later, earlier in pairwise(times))
     low, high = (took[round(share * (len(took) - 1))] for share in (0.2, 0.8))
     since_last = ((now or timezone.now()) - times[0]).total_seconds()
     remaining = max(0, job.steps - job.step)

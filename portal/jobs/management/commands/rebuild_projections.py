@@ -1,4 +1,4 @@
-"""``manage.py rebuild_projections``: make the tables for reading (steps, evaluations, rollouts) again from the events."""
+"""``manage.py rebuild_projections``: make the tables of steps, evaluations and rollouts again from the events."""
 
 from __future__ import annotations
 
