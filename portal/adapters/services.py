@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from engine.events import AdapterPublished, AdapterRemoved
 from portal.adapters.models import AdapterVersion
+from portal.adapters.selectors import CARD_RELATIONS
 from portal.errors import Conflict
 from portal.jobs.models import Job
 
@@ -55,4 +56,4 @@ def open_download_link(*, token: str) -> AdapterVersion | None:
         adapter_id = signing.loads(token, salt=LINK_SALT, max_age=settings.DOWNLOAD_LINK_SECONDS)
     except signing.BadSignature:
         return None
-    return AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related("job__base_model").first()
+    return AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related(*CARD_RELATIONS).first()

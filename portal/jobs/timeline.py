@@ -8,7 +8,7 @@ from typing import Any
 from portal.jobs.models import Job, JobEvent
 
 STAGES = ("queue", "prepare", "rollout", "environment", "train", "publish", "evaluate")
-MAX_SPANS = 240
+MAX_SPANS = 120
 """Shown at once; what came before is a page of its own."""
 SHORTEST = 0.12
 """Per cent of the width: what is shorter could not be seen."""

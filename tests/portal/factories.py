@@ -153,5 +153,14 @@ def rollout(number: int, completion: str = "2") -> RolloutGroup:
     return RolloutGroup(step=number, row=0, prompt="1+1?", answer="2", episodes=[episode])
 
 
+def add_rollout(owned: Owned) -> dict[str, Any]:
+    """Give the job a group of one episode; returns the ids of routes that name it."""
+    owned.job.refresh_from_db()
+    seq = owned.job.last_seq + 1
+    ingest_events(batch=make_batch(owned.job, rollout(2), first=seq))
+    owned.job.refresh_from_db()
+    return {"seq": seq, "position": 1}
+
+
 def span(stage: str = "rollout") -> Span:
     return Span(stage=stage, worker="w0", start=START, end=START + 1)  # type: ignore[arg-type]

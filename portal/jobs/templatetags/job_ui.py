@@ -42,5 +42,10 @@ def coordinate(value: float) -> str:
 
 
 @register.filter
-def get_item(mapping: Any, key: Any) -> Any:
-    return mapping.get(key)
+def clock(seconds: float) -> str:
+    """``95`` -> ``1:35``, ``5400`` -> ``1:30:00``, as on the charts' axes; fractions below ten seconds stay."""
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f}"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from portal.base_models.services import BUNDLED_ID
+from tests.portal.factories import add_rollout
 from tests.portal.isolation import Route, assert_foreign, routes_with_ids
 
 ROUTES = routes_with_ids(under="api/")
@@ -17,6 +18,8 @@ def test_the_walk_sees_the_routes():
         "api/v1/jobs/<uuid:job_id>/pause/",
         "api/v1/jobs/<uuid:job_id>/resume/",
         "api/v1/jobs/<uuid:job_id>/cancel/",
+        "api/v1/jobs/<uuid:job_id>/metrics/",
+        "api/v1/jobs/<uuid:job_id>/rollouts/<int:seq>/",
         "api/v1/adapters/<uuid:adapter_id>/link/",
         "api/v1/datasets/<uuid:dataset_id>/versions/",
     }
@@ -24,12 +27,12 @@ def test_the_walk_sees_the_routes():
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pattern)
 def test_foreign_ids_answer_404(api, theirs, route: Route):
-    assert_foreign(api, route, theirs.ids)
+    assert_foreign(api, route, {**theirs.ids, **add_rollout(theirs)})
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pattern)
 def test_own_ids_answer(api, ours, route: Route):
-    path = route.path(ours.ids)
+    path = route.path({**ours.ids, **add_rollout(ours)})
     assert {api.get(path).status_code, api.post(path).status_code} & {200, 201, 202}
 
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from portal.tenants.models import Role
 from portal.tenants.services import add_member, create_api_token, create_user
-from tests.portal.factories import Owned
+from tests.portal.factories import Owned, add_rollout
 from tests.portal.isolation import Route, assert_foreign, routes_with_ids
 
 NOT_PAGES = ("admin/", "accounts/", "api/", "download/")
@@ -21,6 +21,7 @@ PLAIN = [
     "rewards:new",
     "jobs:list",
     "jobs:new",
+    "jobs:compare",
     "adapters:list",
     "tenants:tokens",
     "tenants:members",
@@ -36,7 +37,7 @@ def names(routes: list[Route]) -> list[str]:
 
 def ids(owned: Owned) -> dict[str, object]:
     token, _ = create_api_token(tenant=owned.tenant, user=owned.user, name="script")
-    return {**owned.ids, "token_id": token.pk}
+    return {**owned.ids, **add_rollout(owned), "token_id": token.pk}
 
 
 def test_the_routes_are_found() -> None:
