@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
 from django.http import Http404
 
 from portal.jobs.models import Job
@@ -133,9 +133,11 @@ def list_occurrences(job: Job, digest: str) -> list[RolloutGroup]:
     return found
 
 
-def summarize_steps(job: Job) -> dict[str, Any]:
+def summarize_steps(job: Job) -> dict[str, int | None]:
     """``first`` and ``last``: steps that have rollouts; None where there is none."""
-    return RolloutGroup.objects.filter(job=job).aggregate(first=Min("step"), last=Max("step"))
+    steps = RolloutGroup.objects.filter(job=job).values_list("step", flat=True)
+    # Two looks at the ends of an index: one MIN and MAX together would read all of it.
+    return {"first": steps.order_by("step", "seq").first(), "last": steps.order_by("-step", "-seq").first()}
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 
+from portal.jobs.models import Job
 from portal.jobs.selectors import get_job
 from portal.pages.http import TenantRequest, tenant_page
 from portal.rollouts.forms import LARGEST, FilterForm
-from portal.rollouts.models import RolloutGroup
+from portal.rollouts.models import Episode, RolloutGroup
 from portal.rollouts.selectors import (
     Filters,
     count_occurrences,
@@ -41,7 +42,7 @@ def group_list(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
         "items": [
             {
                 "group": group,
-                "episodes": [(episode, _matches(episode, filters)) for episode in group.episodes.all()],
+                "episodes": [(episode, _matches(group, episode, filters)) for episode in group.episodes.all()],
                 "occurrences": counts.get(group.prompt_digest, 1),
             }
             for group in page.groups
@@ -54,15 +55,15 @@ def group_list(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
     return render(request, "rollouts/list.html", context)
 
 
-def _matches(episode: Any, filters: Filters) -> bool:
-    """Among several episodes, this is one the filters are about."""
+def _matches(group: RolloutGroup, episode: Episode, filters: Filters) -> bool:
+    """Among the episodes of its group, this is one the filters are about."""
     if filters.min_reward is not None and episode.reward < filters.min_reward:
         return False
     if filters.max_reward is not None and episode.reward > filters.max_reward:
         return False
     if filters.errors and not episode.error:
         return False
-    return filters.text.lower() in f"{episode.completion}\n{episode.reason}".lower()
+    return filters.text.lower() in f"{group.prompt}\n{episode.completion}\n{episode.reason}".lower()
 
 
 @tenant_page
@@ -108,7 +109,7 @@ def prompt_over_time(request: TenantRequest, job_id: uuid.UUID, seq: int) -> Htt
     return render(request, "rollouts/over_time.html", context)
 
 
-def _find(job: Any, seq: int) -> RolloutGroup:
+def _find(job: Job, seq: int) -> RolloutGroup:
     if seq > LARGEST:  # no database compares with it
         raise Http404("No such group.")
     return get_group(job, seq)

@@ -186,7 +186,7 @@ export class Chart {
   }
 
   #padded(low, high) {
-    if (low == null) return [0, 1];
+    if (low == null || (low === 0 && high === 0)) return [0, 1];
     const margin = Math.max((high - low) * 0.12, Math.abs(high) * 0.05, 1e-6);
     return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
   }
