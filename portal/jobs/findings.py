@@ -93,6 +93,8 @@ class RewardError:
     console: str
     """What the reward printed; may be empty."""
     completion: str
+    evaluation: bool = False
+    """In an evaluation, of the version of ``step``."""
     group_seq: int | None = None
     """Of the group it belongs to, where it is known."""
 
@@ -121,4 +123,5 @@ def first_reward_errors(job: Job) -> list[RewardError]:
 
 def _to_error(payload: dict[str, Any]) -> RewardError:
     texts = {name: payload.get(name) or "" for name in ("kind", "reason", "details", "console", "completion")}
-    return RewardError(step=payload["step"], row=payload["row"], **texts)
+    texts["kind"] = texts["kind"].replace("_", " ")
+    return RewardError(step=payload["step"], row=payload["row"], evaluation=bool(payload.get("evaluation")), **texts)

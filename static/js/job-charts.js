@@ -22,7 +22,12 @@ const SPECS = {
     ],
   },
   "chart-parts": { series: [] },
-  "chart-errors": { series: [{ key: "reward_errors", label: "Errors", token: TWO, digits: 0 }] },
+  "chart-errors": {
+    series: [
+      { key: "reward_errors", label: "Errors", token: TWO, digits: 0 },
+      { key: "dropped_episodes", label: "Not trained on", token: ONE, shape: "dashed", digits: 0 },
+    ],
+  },
   "chart-length": {
     series: [{ key: "completion_tokens_mean", label: "Mean", token: THREE, digits: 1 }],
   },

@@ -77,7 +77,7 @@ def test_reward_errors_are_shown_in_full(browser: Client, ours: Owned) -> None:
         "step": 2,
         "row": 5,
         "completion": "<i>four</i>",
-        "kind": "runtime",
+        "kind": "timed_out",
         "reason": "ValueError: could not convert",
         "details": 'Traceback\n  File "reward.py", line 3',
         "console": "looking at four",
@@ -88,9 +88,9 @@ def test_reward_errors_are_shown_in_full(browser: Client, ours: Owned) -> None:
     ours.job.last_seq = 11
     ours.job.save()
     errors = first_reward_errors(ours.job)
-    assert (len(errors), errors[0].kind, errors[0].console) == (5, "runtime", "looking at four")
+    assert (len(errors), errors[0].kind, errors[0].console) == (5, "timed out", "looking at four")
     page = browser.get(reverse("jobs:findings", args=[ours.job.pk])).content.decode()
-    for text in ("Runtime: ValueError", "reward.py", "line 3", "looking at four", "&lt;i&gt;four&lt;/i&gt;", "row 5"):
+    for text in ("Timed out: ValueError", "reward.py", "line 3", "looking at four", "&lt;i&gt;four&lt;/i&gt;", "row 5"):
         assert text in page
 
 
