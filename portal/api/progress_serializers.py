@@ -62,7 +62,7 @@ class RolloutsQuery(serializers.Serializer[Any]):
     step = serializers.IntegerField(default=None, min_value=1, max_value=LARGEST)
     min_reward = serializers.FloatField(default=None, help_text="A group matches if one of its episodes does.")
     max_reward = serializers.FloatField(default=None)
-    errors = serializers.BooleanField(default=False, help_text="Only groups with a reward that failed.")
+    failed = serializers.BooleanField(default=False, help_text="Only groups with a reward that failed.")
     text = serializers.CharField(
         default="", allow_blank=True, max_length=200, help_text="In the prompt, a completion or a reason."
     )

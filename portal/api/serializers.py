@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -182,7 +182,7 @@ class AdapterListSerializer(serializers.ListSerializer[Any]):
 
     def to_representation(self, data: Any) -> Any:
         adapters = list(data)
-        self.context["version_metrics"] = version_metrics(adapters)
+        cast(dict[str, Any], self.context)["version_metrics"] = version_metrics(adapters)
         return super().to_representation(adapters)
 
 

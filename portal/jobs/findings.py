@@ -122,6 +122,8 @@ def first_reward_errors(job: Job) -> list[RewardError]:
 
 
 def _to_error(payload: dict[str, Any]) -> RewardError:
-    texts = {name: payload.get(name) or "" for name in ("kind", "reason", "details", "console", "completion")}
+    texts: dict[str, Any] = {
+        name: payload.get(name) or "" for name in ("kind", "reason", "details", "console", "completion")
+    }
     texts["kind"] = texts["kind"].replace("_", " ")
     return RewardError(step=payload["step"], row=payload["row"], evaluation=bool(payload.get("evaluation")), **texts)

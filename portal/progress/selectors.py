@@ -112,19 +112,20 @@ def version_metrics(adapters: Iterable[AdapterVersion]) -> dict[uuid.UUID, Versi
     """By the id of the adapter version; three queries whatever their number."""
     adapters = list(adapters)
     wanted = {(adapter.job_id, adapter.version): adapter.pk for adapter in adapters}
-    which = {"job_id__in": {job_id for job_id, _ in wanted}, "adapter_version__in": {version for _, version in wanted}}
+    job_ids = {job_id for job_id, _ in wanted}
+    which = Q(job_id__in=job_ids, adapter_version__in={version for _, version in wanted})
     rewards = {
         (job_id, version): metrics.get("reward_mean")
-        for job_id, version, metrics in StepRecord.objects.filter(**which).values_list(
+        for job_id, version, metrics in StepRecord.objects.filter(which).values_list(
             "job_id", "adapter_version", "metrics"
         )
     }
     held_out = {
         (record.job_id, record.adapter_version): record
-        for record in EvaluationRecord.objects.filter(**which).order_by("seq")
+        for record in EvaluationRecord.objects.filter(which).order_by("seq")
     }
     best = dict(
-        EvaluationRecord.objects.filter(job_id__in=which["job_id__in"], best=True, adapter_version__isnull=False)
+        EvaluationRecord.objects.filter(job_id__in=job_ids, best=True, adapter_version__isnull=False)
         .order_by("seq")
         .values_list("job_id", "adapter_version")
     )

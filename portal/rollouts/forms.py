@@ -25,12 +25,12 @@ class FilterForm(forms.Form):
         label="Text",
         widget=forms.TextInput(attrs={"placeholder": "in prompt, answer or reason", "type": "search"}),
     )
-    errors = forms.BooleanField(required=False, label="Reward errors only")
+    failed = forms.BooleanField(required=False, label="Reward errors only")
     prompt = forms.RegexField(r"^[0-9a-f]{32}$", required=False, widget=forms.HiddenInput)
     before = forms.IntegerField(required=False, min_value=1, max_value=LARGEST, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, use_required_attribute=False, **kwargs)
+        super().__init__(*args, **kwargs)
         for name in ("min_reward", "max_reward"):
             self.fields[name].widget.attrs["step"] = "any"
 
@@ -47,7 +47,7 @@ class FilterForm(forms.Form):
             step=data["step"],
             min_reward=data["min_reward"],
             max_reward=data["max_reward"],
-            errors=data["errors"],
+            errors=data["failed"],
             text=data["q"],
             prompt=data["prompt"],
         )

@@ -27,7 +27,7 @@ from portal.rollouts.selectors import (
 
 @tenant_page
 def group_list(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    """Newest first; ``?step=&min_reward=&max_reward=&errors=&q=&prompt=`` narrow, ``before`` is the cursor."""
+    """Newest first; ``?step=&min_reward=&max_reward=&failed=&q=&prompt=`` narrow, ``before`` is the cursor."""
     job = get_job(request.tenant, job_id)
     form = FilterForm(request.GET)
     context: dict[str, Any] = {"job": job, "form": form, "steps": summarize_steps(job)}

@@ -93,7 +93,7 @@ def addresses(ours: Owned) -> list[str]:
         f"/jobs/new/?start_from={ours.adapter.pk}",
         f"/jobs/{ours.job.pk}/",
         f"/jobs/{ours.job.pk}/rollouts/",
-        f"/jobs/{ours.job.pk}/rollouts/?errors=on",
+        f"/jobs/{ours.job.pk}/rollouts/?failed=on",
         f"/jobs/{ours.job.pk}/rollouts/?step=0",
         f"/jobs/{ours.job.pk}/rollouts/5/2/",
         f"/jobs/{ours.job.pk}/rollouts/5/over-time/",

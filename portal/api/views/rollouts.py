@@ -23,8 +23,15 @@ class RolloutsView(ApiView):
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         job = get_job(self.tenant, job_id)
         query = validated(serializers.RolloutsQuery(data=request.query_params))
-        before, limit = query.pop("before"), query.pop("limit")
-        page = list_groups(job, Filters(**query), before=before, limit=limit)
+        filters = Filters(
+            step=query["step"],
+            min_reward=query["min_reward"],
+            max_reward=query["max_reward"],
+            errors=query["failed"],
+            text=query["text"],
+            prompt=query["prompt"],
+        )
+        page = list_groups(job, filters, before=query["before"], limit=query["limit"])
         return Response(serializers.RolloutsOutput(page).data)
 
 

@@ -53,7 +53,7 @@ def found(browser: Client, owned: Owned, **query: Any) -> list[int]:
         ({}, [9, 8, 7, 6, 5, 4]),
         ({"step": 3}, [7, 6]),
         ({"step": 99}, []),
-        ({"errors": "on"}, [6]),
+        ({"failed": "on"}, [6]),
         ({"min_reward": "0.9"}, [9, 7, 5]),
         ({"max_reward": "0.1"}, [8, 5, 4]),
         ({"min_reward": "0.4", "max_reward": "0.6"}, [9, 6]),
@@ -127,7 +127,7 @@ def test_every_page_costs_the_same(browser: Client, many: Owned) -> None:
             browser.get(url, query)
         return len(captured)
 
-    asked: list[dict[str, Any]] = [{}, {"q": "says"}, {"errors": "on"}, {"step": 3}, {"min_reward": 0.5}]
+    asked: list[dict[str, Any]] = [{}, {"q": "says"}, {"failed": "on"}, {"step": 3}, {"min_reward": 0.5}]
     few = [queries(query) for query in asked]
     feed(many, *(group(5, 0.5, 1.0, error=True, prompt=f"{number}?") for number in range(60)))
     assert [queries(query) for query in asked] == few
@@ -208,7 +208,7 @@ def test_the_api_gives_the_same(api: Client, many: Owned) -> None:
     assert ([each["seq"] for each in page["groups"]], page["before"]) == ([9, 8, 7, 6], 6)
     rest = api.get(url, {"limit": 4, "before": page["before"]}).json()
     assert ([each["seq"] for each in rest["groups"]], rest["before"]) == ([5, 4], None)
-    assert [each["seq"] for each in api.get(url, {"errors": "true"}).json()["groups"]] == [6]
+    assert [each["seq"] for each in api.get(url, {"failed": "true"}).json()["groups"]] == [6]
     assert [each["seq"] for each in api.get(url, {"text": "says 0.9"}).json()["groups"]] == [5]
     one = api.get(f"{url}6/").json()
     assert one == page["groups"][3]
