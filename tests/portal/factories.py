@@ -65,6 +65,9 @@ class Owned:
             "reward_version_id": self.reward_version.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
+            # Of a group of episodes, which ``add_rollout`` makes.
+            "seq": self.job.last_seq + 1,
+            "position": 1,
         }
 
 
@@ -154,7 +157,7 @@ def rollout(number: int, completion: str = "2") -> RolloutGroup:
 
 
 def add_rollout(owned: Owned) -> dict[str, Any]:
-    """Give the job a group of one episode; returns the ids of routes that name it."""
+    """Give the job a group of one episode; returns what routes call it by."""
     owned.job.refresh_from_db()
     seq = owned.job.last_seq + 1
     ingest_events(batch=make_batch(owned.job, rollout(2), first=seq))
