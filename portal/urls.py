@@ -20,4 +20,5 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/rollouts/", include("portal.rollouts.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
+    path("environments/", include("portal.environments.urls")),
 ]

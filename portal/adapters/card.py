@@ -73,8 +73,8 @@ def _origin(adapter: AdapterVersion) -> list[tuple[str, str]]:
         ("Step", f"{adapter.step} of {job.steps}"),
         ("Base model", f"{base.location}{f', revision {base.revision}' if base.revision else ''} ({base.source})"),
     ]
-    if job.dataset_version:
-        facts.append(("Dataset", f"{job.dataset_version}, sha256 `{job.dataset_version.sha256}`"))
+    digest = f", sha256 `{job.dataset_version.sha256}`" if job.dataset_version else ""
+    facts.append(("Dataset", f"{job.rows_from}{digest}"))
     if job.reward_version:
         facts.append(("Reward", f"{job.reward_version} ({job.reward_version.grader_type})"))
     if job.start_from:

@@ -43,7 +43,7 @@ def flatten_settings(job: Job) -> dict[str, str]:
     """All that makes a job what it is, as text by name; two jobs with the same train alike."""
     settings = {
         "base model": job.base_model_id,
-        "dataset": str(job.dataset_version) if job.dataset_version else MISSING,
+        "dataset": job.rows_from,
         "reward": str(job.reward_version) if job.reward_version else MISSING,
         "starts from": f"{job.start_from.job.name} v{job.start_from.version}" if job.start_from else "the base model",
         "seed": str(job.spec.get("seed", 0)),
