@@ -21,7 +21,7 @@ from engine.spec.environments import (
     SingleTurn,
     Tools,
 )
-from engine.spec.job import JobControl, JobSpec, StartFrom, adapter_name
+from engine.spec.job import JobControl, JobSpec, PoolControl, StartFrom, adapter_name
 from engine.spec.rewards import (
     Brevity,
     EnvironmentReward,
@@ -34,6 +34,7 @@ from engine.spec.rewards import (
     Numeric,
     ReasoningGymScore,
     Regex,
+    RewardErrorPolicy,
     RewardSpec,
     SimpleGrader,
 )
@@ -53,6 +54,7 @@ SPEC_VERSION = 1
 ENGINE_QUEUE = "engine"
 SUBMIT_JOB = "engine.submit_job"  # (spec: JobSpec as JSON). Idempotent by job_id.
 CONTROL_JOB = "engine.control_job"  # (job_id: str, control: JobControl as JSON). The highest revision wins.
+SCALE_POOL = "engine.scale_pool"  # (base_model_id: str, control: PoolControl as JSON). The highest revision wins.
 ACKNOWLEDGE_EVENTS = "engine.acknowledge_events"  # (acknowledged: {job_id: highest seq stored by the portal})
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "CONTROL_JOB",
     "ENGINE_QUEUE",
     "NAME_PATTERN",
+    "SCALE_POOL",
     "SPEC_VERSION",
     "SUBMIT_JOB",
     "Algorithm",
@@ -86,10 +89,12 @@ __all__ = [
     "MultiTurn",
     "Numeric",
     "OpenEnv",
+    "PoolControl",
     "ReasoningGym",
     "ReasoningGymScore",
     "Regex",
     "Remote",
+    "RewardErrorPolicy",
     "RewardSpec",
     "SamplingSettings",
     "SimpleGrader",
