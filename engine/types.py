@@ -69,6 +69,8 @@ class Completion:
     finish_reason: Literal["stop", "length"]
     policy: str
     """Name of the policy that produced it."""
+    worker: str = ""
+    """Name of the rollout worker that drew it."""
 
 
 ErrorKind = Literal[

@@ -20,7 +20,7 @@ from engine.chat import ChatRenderer
 from engine.environments.factory import Environments
 from engine.environments.protocol import EpisodeError
 from engine.environments.reasoning_gym import with_own_scorer
-from engine.environments.timing import StageTimes
+from engine.environments.timing import EpisodeSeconds, StageTimes
 from engine.environments.turns import Stepper, Transcript, next_turn, open_prompt, turn_seed
 from engine.events import Span
 from engine.rewards.graders import ENVIRONMENT_PARTS
@@ -38,8 +38,10 @@ class GroupResult:
 
     group: Group
     spans: list[Span]
-    """Those of stage ``rollout`` (with the tokens sampled), then those of stage ``environment`` (episodes and grading).
-    One each for a single turn; in several turns a stage's spans are the times in which any episode was in it."""
+    """Those of stage ``rollout`` (with the tokens sampled), then those of stage ``environment`` (episodes and grading):
+    the times in which any episode was in it."""
+    episode_seconds: EpisodeSeconds
+    """Time in each stage, added up over the episodes."""
 
 
 class EnvironmentWorker:
@@ -105,7 +107,7 @@ class EnvironmentWorker:
             group = await self._several_turns(spec, spec.environment, row_index, row, request, times)
         else:
             group = await self._single_turn(spec, row_index, row, request, times)
-        return GroupResult(group, times.spans())
+        return GroupResult(group, times.spans(), times.episode_seconds)
 
     async def close(self) -> None:
         """End the grading processes and the connections to environments."""
@@ -116,8 +118,9 @@ class EnvironmentWorker:
     async def _draw(self, request: RolloutRequest, times: StageTimes) -> list[Completion]:
         start = time.time()
         completions = await self._rollout(request)
-        times.add("rollout", start, time.time(), sum(len(completion.token_ids) for completion in completions))
         _check(request, completions)
+        tokens = sum(len(completion.token_ids) for completion in completions)
+        times.add("rollout", start, time.time(), tokens, episodes=request.n, worker=completions[0].worker)
         return completions
 
     # --- a single turn ---
@@ -126,16 +129,18 @@ class EnvironmentWorker:
         self, spec: JobSpec, row_index: int, row: DatasetRow, request: RolloutRequest, times: StageTimes
     ) -> Group:
         completions = await self._draw(request, times)
-        sampled = time.time()
         trajectories = await asyncio.gather(
-            *(self._finish(spec, request.policy, row, completion) for completion in completions)
+            *(self._finish(spec, request.policy, row, completion, times) for completion in completions)
         )
-        times.add("environment", sampled, time.time())
         return _group(row_index, row, request.prompt_ids, trajectories)
 
-    async def _finish(self, spec: JobSpec, policy: Policy, row: DatasetRow, completion: Completion) -> Trajectory:
+    async def _finish(
+        self, spec: JobSpec, policy: Policy, row: DatasetRow, completion: Completion, times: StageTimes
+    ) -> Trajectory:
         reward = with_own_scorer(spec.reward, spec.environment)
+        start = time.time()
         score = await self._graders.score(reward, completion.text, row, owner=spec.job_id)
+        times.add("environment", start, time.time())
         return Trajectory(
             token_ids=completion.token_ids,
             loss_mask=[True] * len(completion.token_ids),

@@ -5,7 +5,8 @@ import sqlite3
 import pytest
 
 from engine.events import Notice, StatusChanged
-from engine.ledger import Ledger, Progress
+from engine.ledger import Ledger
+from engine.progress import Progress
 from engine.spec import JobSpec
 
 JOB, OTHER = "0" * 31 + "1", "0" * 31 + "2"
