@@ -243,7 +243,7 @@ class EnvironmentWorker:
         own = {f"environment_{name}": value for name, value in transcript.parts.items()}
         own["environment_turns"] = float(len(transcript.replies))
         if transcript.error:
-            return Score(0.0, own, transcript.error, error=True)
+            return Score(0.0, own, transcript.error, error=True, error_kind="environment")
         shown = row.model_copy(update={"metadata": {**row.metadata, ENVIRONMENT_PARTS: transcript.parts}})
         score = await self._graders.score(spec.reward, transcript.replies[-1], shown, owner=spec.job_id)
         reason = "; ".join(text for text in (transcript.limit, score.reason) if text)

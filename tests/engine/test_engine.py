@@ -200,3 +200,43 @@ def test_starting_from_what_does_not_fit_or_is_gone_says_so(engine: Engine):
     engine.wait(other, gone)
     assert "has rank 4, alpha 8 and rsLoRA False" in engine.status(other)["reason"]
     assert "not in the store any more" in engine.status(gone)["reason"]
+
+
+def stored(engine: Engine, job: str) -> set[int]:
+    return {int(folder.name) for folder in (engine.var / "engine" / "jobs" / job / "versions").glob("[0-9]*")}
+
+
+def test_a_version_that_another_job_starts_from_is_kept_while_that_job_may_need_it(engine: Engine):
+    first = engine.submit(1000, seed=1)
+    engine.wait_for_step(first, 3)
+    second = engine.submit(1000, seed=2, start_from={"job_id": first, "version": 2})
+    engine.control(second, paused=True)
+    engine.wait_for_status(second, "paused")
+    engine.wait_for_step(first, 8)
+    assert 2 in stored(engine, first) and not {1, 3, 4} & stored(engine, first)
+    engine.control(second, paused=False)
+    engine.wait_for_step(second, 1)
+    for name, tensor in engine.weights(second, 0).items():
+        assert torch.equal(tensor, engine.weights(first, 2)[name])
+    engine.control(second, cancelled=True)
+    engine.wait(second)
+    engine.wait_for_step(first, len(engine.steps(first)) + 2)
+    assert 2 not in stored(engine, first)
+    engine.control(first, cancelled=True)
+    engine.wait(first)
+
+
+def test_the_best_version_is_kept_and_becomes_the_result(engine: Engine):
+    """The learning rate ruins the model a little more with each step, so an early version stays the best."""
+    job = engine.submit(9, seed=4, evaluation={"every_steps": 1}, training__learning_rate=1e-2)
+    last = engine.submit(9, seed=4, evaluation={"every_steps": 1, "result": "last"}, training__learning_rate=1e-2)
+    engine.wait(job, last)
+    evaluated = [event for event in engine.of(job, "evaluation") if event["adapter_version"] is not None]
+    best = max(evaluated, key=lambda event: (event["accuracy"], event["reward_mean"], event["step"]))
+    assert {event["step"] for event in engine.of(job, "evaluation")} == set(range(10))
+    assert best["best"] and best["adapter_version"] in stored(engine, job)
+    (final,) = [event for event in engine.of(job, "adapter") if event["final"]]
+    assert final["adapter_version"] == best["adapter_version"]
+    said = f"Step {best['step']} did best on the held-out rows" in engine.status(job)["reason"]
+    assert said == (best["step"] != 9)
+    assert [event["adapter_version"] for event in engine.of(last, "adapter") if event["final"]] == [9]

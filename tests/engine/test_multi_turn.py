@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
+import statistics
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,11 +67,12 @@ def settings(environment: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 class GuessingGame(threading.Thread):
     """A server of the remote protocol: the model has three guesses; it ends a game itself where the guess was right.
-    Its answers take ``seconds``."""
+    Its answers take ``seconds``, and it fails on guesses with any of the digits ``hates``."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, hates: str = "") -> None:
         super().__init__(daemon=True)
         self.seconds = seconds
+        self.hates = hates
         self.said: list[tuple[int, str]] = []
         """Turn and text of every step."""
         self._ready = threading.Event()
@@ -98,6 +101,8 @@ class GuessingGame(threading.Thread):
             return web.json_response({})
         await asyncio.sleep(self.seconds)
         self.said.append((body["turn"], body["text"]))
+        if set(self.hates) & set(body["text"]):
+            return web.Response(status=400, text="I do not know this number")
         reward = {"reward": 1 / (1 + len(body["text"]) + body["turn"])}
         if "7" in body["text"]:
             return web.json_response({"done": True, "rewards": reward})
@@ -169,6 +174,56 @@ def test_a_server_that_is_slow_is_named_by_the_doctor(engine: Engine):
     for step in engine.of(job, "step"):
         metrics = step["metrics"]
         assert metrics["environment_seconds"] > 3 * metrics["rollout_seconds"]
+
+
+def erring(policy: dict[str, Any]) -> tuple[GuessingGame, dict[str, Any]]:
+    game = GuessingGame(hates="345")
+    environment = {"type": "remote", "url": game.url, "max_turns": 2}
+    return game, settings(environment, reward={"grader": {"type": "environment"}}, reward_errors=policy)
+
+
+def test_episodes_whose_environment_fails_are_dropped_where_the_job_wants_it(engine: Engine):
+    game, more = erring({"mode": "drop_episode"})
+    job = engine.submit(3, **more)
+    engine.wait(job)
+    game.stop()
+    assert_trained_as_sampled(engine, job, 3)
+    for step in engine.of(job, "step"):
+        groups = [group["episodes"] for group in engine.of(job, "rollout") if group["step"] == step["step"]]
+        left = [[one for one in group if not one["error"]] for group in groups]
+        left = [group if len(group) >= 2 else [] for group in left]
+        metrics = step["metrics"]
+        assert metrics["dropped_episodes"] == sum(len(group) for group in groups) - sum(len(group) for group in left)
+        assert metrics["dropped_groups"] == sum(not group for group in left)
+        assert metrics["reward_mean"] == pytest.approx(
+            statistics.fmean(one["reward"] for group in left for one in group)
+        )
+        for group in groups:
+            assert all(one["advantage"] == 0 for one in group if one["error"])
+            assert sum(one["advantage"] for one in group) == pytest.approx(0, abs=1e-6)
+    assert sum(step["metrics"]["dropped_episodes"] for step in engine.of(job, "step")) > 0
+    errors = engine.of(job, "reward_error")
+    assert len(errors) == 5
+    assert {error["kind"] for error in errors} == {"environment"}
+    assert all("status 400: I do not know this number" in error["reason"] and error["completion"] for error in errors)
+
+
+def test_too_many_errors_fail_the_job_and_the_batch_is_shown(engine: Engine):
+    game, more = erring({"mode": "score_zero", "max_fraction": 0.1, "window_batches": 3})
+    job = engine.submit(50, **more)
+    engine.wait(job)
+    game.stop()
+    status = engine.status(job)
+    assert status["status"] == "failed"
+    assert re.search(
+        r"The reward failed on \d+ of \d+ completions .*more than the 10% this job allows", status["reason"]
+    )
+    assert "mend the reward" in status["next"]
+    assert any(
+        episode["error"]
+        for episode in engine.of(job, "rollout")[-1]["episodes"] + engine.of(job, "rollout")[-2]["episodes"]
+    )
+    assert engine.of(job, "reward_error")
 
 
 # --- the parts by themselves ---
