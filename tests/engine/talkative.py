@@ -1,72 +1,58 @@
-"""A tiny model that ends its turns and calls tools: the random one, tuned for some seconds on conversations."""
+"""A tiny model that ends its turns and calls tools, made without training.
+
+Whole sentences are tokens of its own, and its blocks add nothing to the embeddings before an adapter does: the next
+token follows from the last one. After the opening of its turn it calls the calculator or guesses a number; after that
+its turn ends.
+"""
 
 from __future__ import annotations
 
-import random
+import math
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from engine.chat import ChatRenderer
-from engine.environments.protocol import TurnMessage
-from engine.environments.tools.environment import instructions
-from engine.spec import Message, Tools
-from engine.tiny import make_tiny_model
+from engine.spec import Message
+from engine.tiny import make_tiny_model, make_tokenizer
 
 CONTEXT = 1024
-STEPS = 150
+CALLS = [
+    f'<tool_call>{{"name": "calculator", "arguments": {{"expression": "{a}+3"}}}}</tool_call>' for a in range(1, 5)
+]
+GUESSES = [f"It is {number}." for number in range(10)]
+LIKELY = 12.0
+"""Logit of what it says; that of anything else is near 0."""
 
 
 def make_talkative_model(folder: Path) -> Path:
-    """Write it into ``folder``. Asked for a sum it calls the calculator, guesses a number, or does one after another;
-    what it says is seldom right."""
+    """Write it into ``folder``; returns ``folder``. Two replies in three are one of ``CALLS``, the others one of
+    ``GUESSES``."""
     make_tiny_model(folder)
-    renderer, tokenizer = ChatRenderer(folder), AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.config.max_position_embeddings = CONTEXT
-    rng = random.Random(0)
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([*CALLS, *GUESSES])
+    tokenizer.save_pretrained(folder)
+    calls, guesses = (tokenizer.convert_tokens_to_ids(texts) for texts in (CALLS, GUESSES))
+    opening = ChatRenderer(folder).prompt_ids([Message(role="user", content="?")])[-1]
+
+    config = AutoModelForCausalLM.from_pretrained(folder).config
+    config.vocab_size, config.max_position_embeddings = len(tokenizer), CONTEXT
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-        for _ in range(STEPS):
-            ids, labels = _batch(rng, renderer, tokenizer)
-            model(input_ids=ids, labels=labels).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        model = LlamaForCausalLM(config)
+    size = config.hidden_size
+    begin, end = torch.eye(size)[:2]
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.embed_tokens.weight[opening] = begin
+        model.model.embed_tokens.weight[calls + guesses] = end
+        head = model.lm_head.weight.mul_(0.1)
+        # A norm makes any vector as long as the square root of its size.
+        head[guesses] += begin * LIKELY / size**0.5
+        head[calls] += begin * (LIKELY + math.log(2 * len(guesses) / len(calls))) / size**0.5
+        head[tokenizer.eos_token_id] += end * LIKELY / size**0.5
     model.save_pretrained(folder)
     return folder
-
-
-def _batch(rng: random.Random, renderer: ChatRenderer, tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    with_tools = rng.random() < 0.6  # all or none of a batch: what the tools are is long
-    chats = [_chat(rng, renderer, tokenizer, with_tools) for _ in range(4 if with_tools else 16)]
-    longest = max(len(ids) for ids, _ in chats)
-    ids = torch.full((len(chats), longest), tokenizer.eos_token_id)
-    labels = torch.full((len(chats), longest), -100)
-    for row, (chat, mask) in enumerate(chats):
-        ids[row, : len(chat)] = torch.tensor(chat)
-        labels[row, : len(chat)] = torch.tensor([token if own else -100 for token, own in zip(chat, mask, strict=True)])
-    return ids, labels
-
-
-def _chat(rng: random.Random, renderer: ChatRenderer, tokenizer, with_tools: bool) -> tuple[list[int], list[bool]]:
-    """Token ids, and which of them are the model's."""
-    a, b = rng.randrange(6), rng.randrange(6)
-    question = [Message(role="user", content=f"What is {a} + {b}?")]
-    ids = renderer.prompt_ids(question, "", instructions(Tools()) if with_tools else "")
-    mask = [False] * len(ids)
-    for turn in range(4):
-        if with_tools and rng.random() < (0.7, 0.4, 0.2, 0)[turn]:
-            call = f'{{"name": "calculator", "arguments": {{"expression": "{a}+{rng.randrange(6)}"}}}}'
-            said, heard = f"<tool_call>{call}</tool_call>", TurnMessage("tool", str(a + b))
-        else:
-            said, heard = f"It is {rng.randrange(11)}.", TurnMessage("user", "wrong")
-        reply = [*tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
-        ids, mask = ids + reply, mask + [True] * len(reply)
-        if heard.role == "tool" or (not with_tools and rng.random() < 0.6):
-            delta = renderer.turn_ids([heard])
-            ids, mask = ids + delta, mask + [False] * len(delta)
-        else:
-            break
-    return ids, mask

@@ -15,6 +15,7 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
+from engine.bridge import scale_pool
 from tests.engine.running import Engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -40,7 +41,8 @@ def engine(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, tiny_mode
 
 
 def scale(engine: Engine, revision: int, workers: int) -> None:
-    ray.get(engine.controller.scale.remote("tiny", {"revision": revision, "rollout_workers": workers}))
+    """As the portal asks for it: by the Celery command."""
+    scale_pool.apply(args=["tiny", {"revision": revision, "rollout_workers": workers}], throw=True)
 
 
 def workers(engine: Engine) -> list[dict[str, Any]]:

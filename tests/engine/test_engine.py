@@ -240,3 +240,11 @@ def test_the_best_version_is_kept_and_becomes_the_result(engine: Engine):
     said = f"Step {best['step']} did best on the held-out rows" in engine.status(job)["reason"]
     assert said == (best["step"] != 9)
     assert [event["adapter_version"] for event in engine.of(last, "adapter") if event["final"]] == [9]
+
+
+def test_a_step_that_leaves_the_adapter_as_it_was_fails_the_job(engine: Engine):
+    """A learning rate that is 0 in fp32: the step commits what was there before, and training would be for nothing."""
+    job = engine.submit(3, training__learning_rate=1e-60)
+    engine.wait(job)
+    assert engine.status(job)["status"] == "failed"
+    assert engine.status(job)["reason"] == "step 1 left the adapter unchanged"

@@ -113,6 +113,12 @@ class GuessingGame(threading.Thread):
         self.join(10)
 
 
+def trained_groups(engine: Engine, job: str, step: int) -> list[list[dict[str, Any]]]:
+    """Episodes of the batch that made a step; batches dropped before it were drawn for the same step."""
+    groups = [group["episodes"] for group in engine.of(job, "rollout") if group["step"] == step]
+    return groups[-engine.spec(1).training.prompts_per_step :]
+
+
 def assert_trained_as_sampled(engine: Engine, job: str, steps: int) -> None:
     assert engine.status(job)["status"] == "succeeded", engine.status(job)["reason"]
     assert engine.steps(job) == list(range(1, steps + 1))
@@ -121,7 +127,7 @@ def assert_trained_as_sampled(engine: Engine, job: str, steps: int) -> None:
         assert all(math.isfinite(value) for value in metrics.values())
         # Each sampled token of what teaches something is trained once, and no other one is. The trainer finds the
         # probabilities the sampler drew with, which it could not after any other ids.
-        drawn = [group["episodes"] for group in engine.of(job, "rollout") if group["step"] == step["step"]]
+        drawn = trained_groups(engine, job, step["step"])
         assert metrics["tokens_sampled"] == sum(episode["tokens"] for group in drawn for episode in group)
         assert metrics["tokens_trained"] == sum(
             episode["tokens"] for group in drawn for episode in group if episode["advantage"]
@@ -189,7 +195,7 @@ def test_episodes_whose_environment_fails_are_dropped_where_the_job_wants_it(eng
     game.stop()
     assert_trained_as_sampled(engine, job, 3)
     for step in engine.of(job, "step"):
-        groups = [group["episodes"] for group in engine.of(job, "rollout") if group["step"] == step["step"]]
+        groups = trained_groups(engine, job, step["step"])
         left = [[one for one in group if not one["error"]] for group in groups]
         left = [group if len(group) >= 2 else [] for group in left]
         metrics = step["metrics"]
