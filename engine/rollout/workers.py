@@ -155,7 +155,7 @@ class RolloutWorkers:
         """
         for _ in range(ATTEMPTS):
             await self._someone()
-            seat = min(self._serving(), key=lambda seat: seat.claimed / seat.capacity)
+            seat = min(self._serving(), key=lambda seat: seat.claimed / max(1, seat.capacity))
             seat.claimed += claim
             try:
                 with self._meters[seat.index].serve(request.job_id):
