@@ -272,9 +272,10 @@ async def test_trained_ids_are_the_sampled_ids(model: Path, tmp_path: Path, engi
         mask = [True] * len(ids)
         for request, (completion,) in later:
             before = request.prompt_ids[len(prompt_ids) :]
-            if before[: len(ids)] == ids and trajectory.token_ids[: len(before)] == before:
+            whole = before + completion.token_ids
+            if len(before) > len(ids) and trajectory.token_ids[: len(whole)] == whole:
                 added = len(before) - len(ids)
-                ids, mask = before + completion.token_ids, mask + [False] * added + [True] * len(completion.token_ids)
+                ids, mask = whole, mask + [False] * added + [True] * len(completion.token_ids)
                 logprobs += [0.0] * added + completion.logprobs
         observed = len(trajectory.token_ids) - len(ids)
         assert trajectory.token_ids[: len(ids)] == ids
