@@ -66,7 +66,7 @@ def settings(environment: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 class GuessingGame(threading.Thread):
-    """A server of the remote protocol: the model has three guesses; it ends a game itself where the guess was right.
+    """A server of the remote protocol: it ends a game itself where the guess has a 7, and likes some guesses more.
     Its answers take ``seconds``, and it fails on guesses with any of the digits ``hates``."""
 
     def __init__(self, seconds: float = 0.0, hates: str = "") -> None:
@@ -103,7 +103,7 @@ class GuessingGame(threading.Thread):
         self.said.append((body["turn"], body["text"]))
         if set(self.hates) & set(body["text"]):
             return web.Response(status=400, text="I do not know this number")
-        reward = {"reward": 1 / (1 + len(body["text"]) + body["turn"])}
+        reward = {"reward": (1 + sum(map(ord, body["text"])) % 9) / 10}
         if "7" in body["text"]:
             return web.json_response({"done": True, "rewards": reward})
         return web.json_response({"messages": [{"role": "user", "content": "wrong"}], "rewards": reward})
@@ -282,7 +282,7 @@ async def test_trained_ids_are_the_sampled_ids(model: Path, tmp_path: Path, engi
         assert trajectory.loss_mask == mask + [False] * observed
         assert trajectory.logprobs == logprobs + [0.0] * observed
 
-    trainer = Trainer(str(model), dtype="float32", device="cpu", threads=1, token_budget=1024, max_resident_jobs=1)
+    trainer = Trainer(str(model), dtype="float32", device="cpu", threads=1, token_budget=1024, resident_bytes=2**30)
     trainer.open_job(spec, str(tmp_path / "job"))
     batch = TrainBatch(spec.job_id, 1, 1, [result.group], advantages_of(spec, [result.group]), prompt_ids[:20])
     metrics = trainer.train_step(spec.job_id, batch).metrics
