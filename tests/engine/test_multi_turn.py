@@ -183,7 +183,7 @@ def test_a_server_that_is_slow_is_named_by_the_doctor(engine: Engine):
 
 
 def erring(policy: dict[str, Any]) -> tuple[GuessingGame, dict[str, Any]]:
-    game = GuessingGame(hates="345")
+    game = GuessingGame(hates="5689")
     environment = {"type": "remote", "url": game.url, "max_turns": 2}
     return game, settings(environment, reward={"grader": {"type": "environment"}}, reward_errors=policy)
 
@@ -209,7 +209,7 @@ def test_episodes_whose_environment_fails_are_dropped_where_the_job_wants_it(eng
             assert sum(one["advantage"] for one in group) == pytest.approx(0, abs=1e-6)
     assert sum(step["metrics"]["dropped_episodes"] for step in engine.of(job, "step")) > 0
     errors = engine.of(job, "reward_error")
-    assert len(errors) == 5
+    assert 1 <= len(errors) <= 5
     assert {error["kind"] for error in errors} == {"environment"}
     assert all("status 400: I do not know this number" in error["reason"] and error["completion"] for error in errors)
 
