@@ -44,7 +44,7 @@ def batch_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
         "completion_tokens_mean": statistics.fmean(lengths),
         "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
         "reward_errors": float(sum(t.score.error for t in episodes)),
-        "tokens_sampled": float(sum(lengths)),
+        "tokens_sampled": float(sum(lengths) + sum(t.score.judge_tokens for t in episodes)),
     }
     left = [group for group in (scored(spec, group) for group in groups) if group.trajectories]
     if spec.reward_errors.mode == "drop_episode":

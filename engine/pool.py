@@ -26,16 +26,13 @@ from engine.scheduling.admission import Admission
 from engine.scheduling.lane import Lane
 from engine.spec import BaseModelSpec, JobSpec
 from engine.store import version_folder
-from engine.training.trainer import COMMITS, Trainer
+from engine.training.trainer import Trainer
 from engine.types import AdapterRef, Commit, Completion, Policy, RolloutRequest, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
 
 CONCURRENCY = 10_000
 """Calls in flight in an async actor; each costs a coroutine, no thread."""
-
-COMMITS_AT_ONCE = 2
-"""Commits the trainer may write beside its other work."""
 
 
 class PoolError(RuntimeError):
@@ -171,8 +168,7 @@ class Pool:
         options = self._options(config.trainer_gpus, config.trainer_resources)
         if config.device == "cpu" and not config.trainer_resources:
             options["scheduling_strategy"] = beside_me()
-        remote: Any = ray.remote(concurrency_groups={COMMITS: COMMITS_AT_ONCE})
-        actor: Any = remote(Trainer).options(**options)
+        actor: Any = ray.remote(Trainer).options(**options)
         handle: ActorHandle = actor.remote(
             self.model_dir,
             dtype=self.model.dtype,
