@@ -36,19 +36,39 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
         for episode in event.payload.episodes
     ]
     results.data.setdefault("episodes", {})[load.name] = episodes
-    calls = {method: [end - start for start, end in run.intervals(method)] for method in ("train_step", "open_job")}
     steps = sum(spec.training.steps for spec in run.specs)
     results.data.setdefault("stages", {})[load.name] = {
-        "train": median(calls["train_step"]),
-        "open": median(calls["open_job"]),
+        "train": median(call_seconds(run, "train_step")),
+        "open": median(call_seconds(run, "open_job")),
         "publish": median(run.metrics("publish_seconds")),
         "between": between(run, steps),
+        "load": median(call_seconds(run, "load_adapter")),
+        "probe": median(call_seconds(run, "score")),
+        "controller": run.cpu_seconds.get("controller", 0.0) / steps,
+        "environment": environment_cpu(run),
+        "rollout_cores": cores_kept_busy(run, "rollout", "generate", "score", "load_adapter"),
+        "trainer_cores": cores_kept_busy(run, "trainer", "train_step", "open_job"),
         "steps": load.steps, "prompts": load.prompts, "group": load.group, "max_tokens": load.max_tokens,
         "turns": load.turns, "wait_scale": load.wait_scale,
     }  # fmt: skip
     turns = sum(episode[1] for episode in episodes) / max(1, len(episodes))
     if load.turns:
         results.note(f"{load.title}: {turns:.1f} turns an episode on average, of {load.turns} at most.")
+
+
+def call_seconds(run: Run, method: str) -> list[float]:
+    return [end - start for start, end in run.intervals(method)]
+
+
+def environment_cpu(run: Run) -> float:
+    """Processor seconds of the environment worker for each request it sends to the rollout."""
+    return run.cpu_seconds.get("environment", 0.0) / max(1, len(run.intervals("generate")))
+
+
+def cores_kept_busy(run: Run, process: str, *methods: str) -> float:
+    """Cores a process uses while one of its methods runs, one job at a time."""
+    busy = covered(run.intervals(*methods), run.began, run.end())
+    return max(0.1, run.cpu_seconds.get(process, 0.0) / busy) if busy else 1.0
 
 
 def between(run: Run, steps: int) -> float:
