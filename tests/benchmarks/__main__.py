@@ -8,6 +8,7 @@ that are missing; ``report.html`` is made from all there are.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ PARTS = {
     "E": ("Scale on paper", "tests.benchmarks.scale"),
 }
 
+QUIET = {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -45,7 +48,7 @@ def main() -> int:
         console.rule(f"{letter}. {title} ({found.size})")
         began = time.monotonic()
         command = [sys.executable, "-m", module, "--size", found.size, "--out", str(found.out)]
-        code = subprocess.run(command, check=False).returncode
+        code = subprocess.run(command, check=False, env={**os.environ, **QUIET}).returncode
         if code:
             failed.append(letter)
             console.print(f"Part {letter} failed with exit code {code} after {time.monotonic() - began:.0f} s")

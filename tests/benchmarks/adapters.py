@@ -1,4 +1,4 @@
-"""Adapters for part B: ``python -m tests.benchmarks.adapters MODEL_JSON FOLDER COUNT`` writes version 0 of as many jobs.
+"""``python -m tests.benchmarks.adapters MODEL_JSON FOLDER COUNT``: version 0 of so many jobs, for part B.
 
 Version 0 equals the base, so what is drawn with it, and for how many tokens, is the same with and without it.
 """

@@ -1,7 +1,8 @@
 """Sides of a comparison, each in a process of its own, so that libraries, threads and memory stay apart.
 
-A side is a module run as ``python -m MODULE ARGUMENTS``: it reads one JSON command a line and answers each with one JSON
-line. ``Side`` is the parent's end, ``serve`` the child's.
+A side is a module run as ``python -m MODULE ARGUMENTS``: it reads one JSON command a line and answers each with one
+JSON line. ``Side`` is the parent's end, ``serve`` the child's. The standard library alone: a side may have an
+environment of its own.
 """
 
 from __future__ import annotations

@@ -32,7 +32,14 @@ class RolloutSide:
         self._folders = folders
         for ref in self._refs:
             self._loop.run_until_complete(self._worker.load_adapter(ref))
-        return stats
+        from vllm.platforms import current_platform
+
+        stock = False
+        if current_platform.is_cpu():
+            from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+            stock = not getattr(PunicaWrapperCPU, "_marlaas", False)
+        return {**stats, "stock": stock}
 
     def _new_ref(self, job_id: str, version: int, folder: dict[str, Any]) -> AdapterRef:
         return AdapterRef(job_id, version, next(self._ids), folder["path"], folder["sha256"])
@@ -77,7 +84,7 @@ class RolloutSide:
 
     async def _publish_once(self, prompt: list[int]) -> dict[str, float]:
         version = next(self._seeds)
-        ref = self._new_ref("f" * 32, version, {**self._folders[-1], "sha256": f"{version:064x}"})
+        ref = self._new_ref(f"{2**64 + version:032x}", 1, self._folders[-1])
         began = time.perf_counter()
         await self._worker.load_adapter(ref)
         loaded = time.perf_counter()

@@ -91,7 +91,7 @@ def test_one_job_alone_takes_the_sum_of_its_stages():
 
 
 def test_drawing_ahead_hides_the_drawing_behind_the_training():
-    """The first two batches are drawn together, in 10 steps of 0.1 + 8 * 0.01 s; the third during the first training."""
+    """The first two batches are drawn together, in 10 steps of 0.1 + 8 * 0.01 s; the third during the training."""
     _, log = simulate([make_spec(1, "a", staleness=1)], TIMES, Shape())
     assert log.ended[f"{1:032x}"] == pytest.approx(10 * 0.18 + 3 * 2.0)
 
