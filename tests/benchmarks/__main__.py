@@ -42,6 +42,8 @@ def main() -> int:
         parser.error(f"there is no part {unknown[0]}; choose from {', '.join(PARTS)}")
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=150)
     failed = []
     for letter in letters:
         title, module = PARTS[letter]

@@ -272,10 +272,12 @@ class Processes:
     """The installation's processes by name, their own children included."""
 
     def __init__(self) -> None:
+        from portal.ops.installation import redis_server
+
         self._found: dict[str, psutil.Process] = {}
         for process in psutil.Process().children():
-            command = " ".join(process.cmdline())
-            for name, word in (("web", "uvicorn"), ("events", "celery"), ("redis", "-server")):
+            command = process.cmdline()
+            for name, word in (("web", "uvicorn"), ("events", "celery"), ("redis", redis_server())):
                 if word in command:
                     self._found[name] = process
 
@@ -304,13 +306,13 @@ async def measure(results: Results, size: Size, port: int, children: list[Any], 
     try:
         await supervisor.start()
         processes = Processes()
-        before = processes.memory()
         feeds = [Feed(job) for one in found for job in one.jobs]
         browsers = Browsers(port, found, feeds, size.sockets)
         await browsers.connected(size.sockets)
         await asyncio.to_thread(send, feeds, len(feeds))
         if not await browsers.caught_up():
             raise RuntimeError(f"the events worker does not store anything; see {var / 'log'}")
+        before = processes.memory()
         await live(results, size, browsers, feeds, processes)
         busy = processes.memory()
         await browsers.close()
@@ -321,7 +323,7 @@ async def measure(results: Results, size: Size, port: int, children: list[Any], 
     finally:
         await supervisor.stop()
     results.table(
-        "Resident memory, MiB", ["process", "started", f"{size.sockets} sockets, events", "API and pages"],
+        "Resident memory, MiB", ["process", f"{size.sockets} sockets", "after the events", "after API and pages"],
         [[name, before[name], busy[name], after[name]] for name in before],
     )  # fmt: skip
     results.data["memory"] = after
