@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from portal.ops.supervisor import die_with_parent
 from tests.benchmarks import report
 from tests.benchmarks.results import load, show
 from tests.benchmarks.running import SIZES
@@ -50,7 +51,7 @@ def main() -> int:
         console.rule(f"{letter}. {title} ({found.size})")
         began = time.monotonic()
         command = [sys.executable, "-m", module, "--size", found.size, "--out", str(found.out)]
-        code = subprocess.run(command, check=False, env={**os.environ, **QUIET}).returncode
+        code = subprocess.run(command, check=False, env={**os.environ, **QUIET}, preexec_fn=die_with_parent).returncode
         if code:
             failed.append(letter)
             console.print(f"Part {letter} failed with exit code {code} after {time.monotonic() - began:.0f} s")

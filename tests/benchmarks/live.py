@@ -19,9 +19,8 @@ import ray
 from engine.config import EngineConfig
 from engine.events import TERMINAL_STATUSES
 from engine.spec import BaseModelSpec, JobSpec
-from portal.ops.installation import accepts, free_port
 from tests.benchmarks.controller import Call, start_controller
-from tests.benchmarks.running import say
+from tests.benchmarks.running import accepts, free_port, say
 from tests.benchmarks.spans import Interval
 
 PATIENCE_SECONDS = 1800.0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +34,7 @@ def options(description: str | None) -> Options:
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--out", type=Path, default=Path("var/bench"))
     found = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended on the way out
     return Options(found.size, found.out.resolve())
 
 
@@ -47,3 +51,16 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on a local port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,7 +4,7 @@ import doctest
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.benchmarks import report, results, spans, stats
@@ -31,12 +31,14 @@ def test_every_case_is_measured_once_a_repeat_and_none_is_always_first():
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple), max_size=12)
 
 
+@settings(max_examples=50, deadline=None)
 @given(intervals, st.integers(0, 20), st.integers(20, 40))
 def test_what_is_covered_is_what_any_interval_covers(found, start, end):
     by_hand = sum(any(a <= second < b for a, b in found) for second in range(start, end))
     assert spans.covered(found, start, end) == by_hand
 
 
+@settings(max_examples=50, deadline=None)
 @given(intervals)
 def test_a_timeline_adds_up_to_the_whole(found):
     parts = spans.timeline(found, 0, 40, 16)
