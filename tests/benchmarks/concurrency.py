@@ -17,6 +17,7 @@ from tests.benchmarks import calibration, profile
 from tests.benchmarks.live import Engine, Run, engine, slow_tool
 from tests.benchmarks.results import Results
 from tests.benchmarks.running import options, say, scratch
+from tests.benchmarks.slow_tool import LONGEST, SHORTEST
 from tests.benchmarks.spans import share, timeline, union
 from tests.benchmarks.stats import interleaved, median
 from tests.benchmarks.workload import chosen_model, make_job, tiny_model, write_dataset
@@ -32,7 +33,6 @@ class Load:
     """One kind of job."""
 
     name: str
-    title: str
     steps: int
     prompts: int
     group: int
@@ -45,20 +45,36 @@ class Load:
     wait_scale: float = 1.0
     """Of the tool's answering times."""
 
+    @property
+    def title(self) -> str:
+        if not self.turns:
+            return "compute only"
+        return f"tools that answer after {SHORTEST * self.wait_scale:g} to {LONGEST * self.wait_scale:g} s"
+
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 LOADS = {
     "smoke": (
-        Load("compute", "compute only", 2, 1, 4, 8, 1, (1, 2)),
-        Load("tools", "tools that answer after 0.5 to 4 s", 1, 1, 4, 12, 1, (1, 2), turns=2, wait_scale=0.2),
+        Load("compute", steps=2, prompts=1, group=4, max_tokens=8, repeats=1, counts=(1, 2)),
+        Load("tools", steps=1, prompts=1, group=4, max_tokens=12, repeats=1, counts=(1, 2), turns=2, wait_scale=0.2),
     ),
     "quick": (
-        Load("compute", "compute only", 3, 2, 8, 24, 1, COUNTS),
-        Load("tools", "tools that answer after 0.5 to 4 s", 1, 2, 4, 24, 1, COUNTS, turns=2),
+        Load("compute", steps=3, prompts=2, group=8, max_tokens=24, repeats=1, counts=(1, 2, 8, 32)),
+        Load(
+            "tools",
+            steps=1,
+            prompts=2,
+            group=4,
+            max_tokens=24,
+            repeats=1,
+            counts=(1, 2, 8, 32),
+            turns=2,
+            wait_scale=0.5,
+        ),
     ),
     "full": (
-        Load("compute", "compute only", 2, 2, 8, 24, 2, COUNTS),
-        Load("tools", "tools that answer after 0.5 to 4 s", 2, 2, 4, 24, 1, COUNTS, turns=3),
+        Load("compute", steps=2, prompts=2, group=8, max_tokens=24, repeats=2, counts=COUNTS),
+        Load("tools", steps=2, prompts=2, group=4, max_tokens=24, repeats=1, counts=COUNTS, turns=3),
     ),
 }
 

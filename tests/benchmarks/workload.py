@@ -123,6 +123,8 @@ def make_job(
             "max_staleness": staleness,
         },
         "lora": {"rank": 8, "alpha": 16},
+        # Such batches are dropped and drawn anew, in every mode alike; they end no benchmark.
+        "limits": {"max_batches_without_signal": 1000},
         "seed": 1000 + index,
     }
     if tool_address:
