@@ -34,16 +34,18 @@ class EngineConfig(BaseSettings):
     """Share of a GPU's memory vLLM takes for weights and KV cache."""
     kv_cache_gib: float = Field(default=1.0, gt=0)
     """KV cache of a rollout worker on CPU, in GiB."""
-    adapter_slots: int = Field(default=8, ge=1)
-    """Adapters resident in a rollout worker (vLLM's max_loras). More jobs than slots are served by reloading."""
+    adapter_slots: int = Field(default=32, ge=1)
+    """Adapters that may share a rollout worker's batch (vLLM's max_loras). Each takes a slot as wide as the base
+    model's highest rank, 10 MB for a base of 135M at rank 16. More jobs than slots are served by reloading."""
     max_sequences: int = Field(default=128, ge=1)
     """Sequences a rollout worker decodes at once."""
 
     trainer_gpus: float = Field(default=0.5, ge=0)
     trainer_token_budget: int = Field(default=1024, ge=64)
     """Tokens of one forward and backward pass. Larger batches are accumulated."""
-    resident_jobs: int = Field(default=8, ge=1)
-    """Jobs whose adapter and optimizer stay in the trainer's memory; others are read from the store in their turn."""
+    trainer_resident_gib: float = Field(default=3.0, ge=0)
+    """Memory for the adapters and optimizers of jobs that are not in the lane: the least recently trained beyond it are
+    read from the store again when their turn comes. 32 jobs of rank 16 on a base of 135M take 2.4 GiB."""
 
     grader_workers: int = Field(default=2, ge=2)
     """Processes that grade, beside the engine. At least 2, so that one that hangs does not stop the others."""

@@ -173,7 +173,7 @@ class Pool:
             device=config.device,
             threads=config.threads,
             token_budget=config.trainer_token_budget,
-            max_resident_jobs=config.resident_jobs,
+            resident_bytes=int(config.trainer_resident_gib * 2**30),
         )
         return handle
 

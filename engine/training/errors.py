@@ -1,4 +1,4 @@
-"""The trainer's error."""
+"""The trainer's errors."""
 
 
 class TrainingError(Exception):
@@ -7,3 +7,7 @@ class TrainingError(Exception):
     def __init__(self, reason: str):
         super().__init__(reason)
         self.reason = reason
+
+
+class UpdateLost(Exception):
+    """A commit was asked for whose update is not in this trainer's memory: it has to be made again."""

@@ -36,6 +36,12 @@ class Session:
             weight_decay=spec.training.weight_decay,
         )
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes: weights, gradient and the two moments."""
+        flat = self.adapter.flat
+        return (2 + len(_MOMENTS)) * flat.numel() * flat.element_size()
+
     def start_from(self, folder: Path) -> None:
         """Take over the weights of another adapter; the optimizer starts fresh. Raises TrainingError."""
         lora = self.spec.lora

@@ -6,27 +6,49 @@ Invariants:
   memory or not. Whatever goes wrong in a step, the memory is dropped and the store is the truth.
 - Base weights never change.
 
-The class is plain and synchronous: one call at a time. Importing this module does not import torch.
+The class is plain and synchronous: one call at a time, but for ``commit``, which may run beside another job's
+``update``: writing and syncing a version takes as long as a small step on a fast accelerator, and the lane need not
+wait for it. Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import ray
 
 from engine.spec import JobSpec
 from engine.store import StoreError, last_commit, read_manifest
 from engine.training.batches import check_batch
-from engine.training.errors import TrainingError
+from engine.training.errors import TrainingError, UpdateLost
 from engine.types import Commit, StepResult, TrainBatch
 
 if TYPE_CHECKING:
     from engine.training.session import Session
 
-__all__ = ["Trainer", "TrainingError"]
+__all__ = ["COMMITS", "Trainer", "TrainingError", "UpdateLost"]
+
+COMMITS = "commits"
+"""Ray's concurrency group of ``Trainer.commit``."""
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A job's state after ``update``, of which nothing is committed yet."""
+
+    session: Session
+    step: int
+    cursor: int
+    metrics: dict[str, float]
+    probe_logprobs: list[float]
+    commit: Commit | None
+    """Set where the step was committed before."""
 
 
 class Trainer:
@@ -40,14 +62,14 @@ class Trainer:
         device: str,
         threads: int,
         token_budget: int = 2048,
-        max_resident_jobs: int = 8,
+        resident_bytes: int = 2**31,
     ):
         """Load the base from ``model_dir`` in ``dtype`` (``bfloat16``, ``float16``, ``float32``) onto ``device``.
 
         ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in one forward pass; bounds memory, changes
         no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. One episode longer than that is a pass of its
-        own, with gradient checkpointing. ``max_resident_jobs``: jobs whose adapter and
-        optimizer stay in memory; others are reloaded from their last commit when their turn comes.
+        own, with gradient checkpointing. ``resident_bytes``: memory for adapters and optimizers; beyond it the least
+        recently trained jobs are reloaded from their last commit when their turn comes. The last one always stays.
         """
         # Read when torch is first imported. Threads that spin at barriers cost a factor of ten where a sampler or
         # anything else wants the same cores.
@@ -59,67 +81,124 @@ class Trainer:
         torch.set_num_threads(threads)
         self._model = BaseModel(model_dir, dtype=dtype, device=device, checkpoint_above=token_budget)
         self._token_budget = token_budget
-        self._max_resident_jobs = max_resident_jobs
+        self._resident_bytes = resident_bytes
         self._open: dict[str, tuple[JobSpec, str, str]] = {}
         self._resident: OrderedDict[str, tuple[Session, Commit]] = OrderedDict()
         """Least recently used first; each at the state of its last commit."""
+        self._updated: dict[str, Updated] = {}
+        self._committing: dict[str, threading.Event] = {}
+        """Set when the commit being written is over."""
+        self._mutex = threading.Lock()
+        """Held for a moment by whoever looks into the three above."""
 
     def open_job(self, spec: JobSpec, job_dir: str, start_folder: str = "") -> Commit:
         """Resume a job from its last commit, or commit version 0. Idempotent.
 
         Version 0's policy is the base's, or that of the adapter in ``start_folder``.
         """
-        self._resident.pop(spec.job_id, None)
+        self._drop(spec.job_id)
         self._open[spec.job_id] = (spec, job_dir, start_folder)
         _, commit = self._session(spec.job_id)
         return commit
 
-    def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
-        """The job's AdamW updates on the batch, ``epochs * minibatches`` of them, committed as version ``batch.step``.
+    def update(self, job_id: str, batch: TrainBatch) -> None:
+        """The job's AdamW updates on the batch, ``epochs * minibatches`` of them, in memory; ``commit`` comes next.
 
-        A step that is the last commit already is not repeated: its result is returned again. Raises ``TrainingError``,
-        with nothing applied and nothing committed, for a step out of order, a malformed batch, and a loss or gradient
-        that is not finite.
+        A step that is the last commit already is not repeated. Raises ``TrainingError``, with nothing applied, for a
+        step out of order, a malformed batch, and a loss or gradient that is not finite.
         """
+        self._wait_for_commit(job_id)
+        with self._mutex:
+            self._updated.pop(job_id, None)  # its commit was never asked for
         session, last = self._session(job_id)
         if batch.job_id != job_id:
             raise TrainingError(f"the batch belongs to job {batch.job_id}, not to {job_id}")
-        if batch.step == last.version:
-            _, job_dir, _ = self._open[job_id]
-            return self._result(session, last, read_manifest(job_dir, last.version).metrics, batch)
-        if batch.step != last.version + 1:
+        if batch.step not in (last.version, last.version + 1):
             raise TrainingError(f"step {batch.step} is out of order: the next step of this job is {last.version + 1}")
         check_batch(batch, self._model.vocab_size)
-        # Out of memory first: only a step that was committed comes back.
-        del self._resident[job_id]
-        metrics = self._update(session, batch)
-        _, job_dir, _ = self._open[job_id]
+        with self._mutex:
+            del self._resident[job_id]  # only a step that was committed comes back
+        if batch.step == last.version:
+            _, job_dir, _ = self._open[job_id]
+            committed, metrics = last, read_manifest(job_dir, last.version).metrics
+        else:
+            committed, metrics = None, self._update(session, batch)
+        self._activate(session)
+        probe = self._model.sequence_logprobs(batch.probe_ids)
+        with self._mutex:
+            self._updated[job_id] = Updated(session, batch.step, batch.cursor, metrics, probe, committed)
+
+    @ray.method(concurrency_group=COMMITS)
+    def commit(self, job_id: str, step: int) -> StepResult:
+        """Commit what ``update`` made, as version ``step``; asked for once. May run beside the other methods.
+
+        Raises ``UpdateLost`` where there is no such update, or the store has the step from elsewhere: ask for the
+        update again.
+        """
+        with self._mutex:
+            updated = self._updated.pop(job_id, None)
+            if updated is None or updated.step != step:
+                raise UpdateLost(f"step {step} of job {job_id} is not in this trainer")
+            _, job_dir, _ = self._open[job_id]
+            over = self._committing[job_id] = threading.Event()
         try:
-            commit = session.commit(job_dir, step=batch.step, cursor=batch.cursor, metrics=metrics)
+            commit = updated.commit or updated.session.commit(
+                job_dir, step=step, cursor=updated.cursor, metrics=updated.metrics
+            )
         except StoreError as error:
             # A trainer that was taken for lost may have finished its last step since the job was opened here.
-            session, last = self._session(job_id)
-            if last.version != batch.step:
-                raise TrainingError(str(error)) from error
-            return self._result(session, last, read_manifest(job_dir, last.version).metrics, batch)
-        self._resident[job_id] = (session, commit)
-        return self._result(session, commit, metrics, batch)
+            last = last_commit(job_dir)
+            if last is not None and last.version == step:
+                raise UpdateLost(str(error)) from error
+            raise TrainingError(str(error)) from error
+        else:
+            with self._mutex:
+                self._resident[job_id] = (updated.session, commit)
+            return StepResult(commit=commit, metrics=dict(updated.metrics), probe_logprobs=updated.probe_logprobs)
+        finally:
+            with self._mutex:
+                del self._committing[job_id]
+            over.set()
+
+    def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
+        """``update`` and ``commit``, again where the update was lost."""
+        while True:
+            self.update(job_id, batch)
+            try:
+                return self.commit(job_id, batch.step)
+            except UpdateLost:
+                continue
 
     def close_job(self, job_id: str) -> None:
-        """Forget a job and free its memory. Its commits stay. Idempotent."""
+        """Forget a job and free its memory. Its commits stay; one that is being written is waited for. Idempotent."""
+        self._drop(job_id)
         self._open.pop(job_id, None)
-        self._resident.pop(job_id, None)
         self._activate(None)
 
     def base_digest(self) -> str:
         """sha256 over the base's weights."""
         return self._model.digest()
 
+    def _wait_for_commit(self, job_id: str) -> None:
+        """Return when no commit of the job is being written. Nobody asks for another meanwhile: the caller is next."""
+        with self._mutex:
+            over = self._committing.get(job_id)
+        if over is not None:
+            over.wait()
+
+    def _drop(self, job_id: str) -> None:
+        """Forget what is in memory of a job; the store is the truth."""
+        self._wait_for_commit(job_id)
+        with self._mutex:
+            self._updated.pop(job_id, None)
+            self._resident.pop(job_id, None)
+
     def _session(self, job_id: str) -> tuple[Session, Commit]:
         """The job's session at its last commit, from memory or from the store."""
-        if job_id in self._resident:
-            self._resident.move_to_end(job_id)
-            return self._resident[job_id]
+        with self._mutex:
+            if job_id in self._resident:
+                self._resident.move_to_end(job_id)
+                return self._resident[job_id]
         if job_id not in self._open:
             raise TrainingError(f"job {job_id} is not open in this trainer: call open_job first")
         from engine.training.session import Session
@@ -137,10 +216,15 @@ class Trainer:
                 session.restore(commit)
         except StoreError as error:
             raise TrainingError(str(error)) from error
-        self._resident[job_id] = (session, commit)
-        while len(self._resident) > self._max_resident_jobs:
-            self._resident.popitem(last=False)
+        with self._mutex:
+            self._resident[job_id] = (session, commit)
+            while len(self._resident) > 1 and self._size() > self._resident_bytes:
+                self._resident.popitem(last=False)
         return session, commit
+
+    def _size(self) -> int:
+        """Bytes of all resident sessions."""
+        return sum(session.size_bytes for session, _ in self._resident.values())
 
     def _check_owner(self, spec: JobSpec, commit: Commit) -> None:
         if commit.job_id != spec.job_id or commit.rank != spec.lora.rank:
@@ -163,9 +247,3 @@ class Trainer:
         seconds = time.perf_counter() - started
         speed = {"train_tokens_per_second": metrics["tokens_trained"] / seconds} if metrics["tokens_trained"] else {}
         return {**batch.metrics, **metrics, **speed, "train_seconds": seconds}
-
-    def _result(self, session: Session, commit: Commit, metrics: dict[str, float], batch: TrainBatch) -> StepResult:
-        self._activate(session)
-        return StepResult(
-            commit=commit, metrics=dict(metrics), probe_logprobs=self._model.sequence_logprobs(batch.probe_ids)
-        )
