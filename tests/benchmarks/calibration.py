@@ -38,7 +38,8 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
     results.data.setdefault("episodes", {})[load.name] = episodes
     steps = sum(spec.training.steps for spec in run.specs)
     results.data.setdefault("stages", {})[load.name] = {
-        "train": median(call_seconds(run, "train_step")),
+        "train": median(call_seconds(run, "train_step", "update")),
+        "commit": median(call_seconds(run, "commit") or [0.0]),
         "open": median(call_seconds(run, "open_job")),
         "publish": median(run.metrics("publish_seconds")),
         "between": between(run, steps),
@@ -47,7 +48,7 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
         "controller": run.cpu_seconds.get("controller", 0.0) / steps,
         "environment": environment_cpu(run),
         "rollout_cores": cores_kept_busy(run, "rollout", "generate", "score", "load_adapter"),
-        "trainer_cores": cores_kept_busy(run, "trainer", "train_step", "open_job"),
+        "trainer_cores": cores_kept_busy(run, "trainer", "train_step", "update", "commit", "open_job"),
         "steps": load.steps, "prompts": load.prompts, "group": load.group, "max_tokens": load.max_tokens,
         "turns": load.turns, "wait_scale": load.wait_scale,
     }  # fmt: skip
@@ -56,8 +57,8 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
         results.note(f"{load.title}: {turns:.1f} turns an episode on average, of {load.turns} at most.")
 
 
-def call_seconds(run: Run, method: str) -> list[float]:
-    return [end - start for start, end in run.intervals(method)]
+def call_seconds(run: Run, *methods: str) -> list[float]:
+    return [end - start for start, end in run.intervals(*methods)]
 
 
 def environment_cpu(run: Run) -> float:
@@ -77,7 +78,9 @@ def between(run: Run, steps: int) -> float:
     ends = [run.began] + [run.ended(spec) or 0.0 for spec in run.specs]
     working = 0.0
     for index, spec in enumerate(run.specs):
-        own = run.intervals("run_group", "train_step", "open_job", "load_adapter", "score", job_id=spec.job_id)
+        own = run.intervals(
+            "run_group", "train_step", "update", "commit", "open_job", "load_adapter", "score", job_id=spec.job_id
+        )
         working += covered(own, ends[index], ends[index + 1])
     return max(0.0, (ends[-1] - ends[0] - working) / max(1, steps))
 

@@ -24,7 +24,8 @@ from tests.benchmarks.workload import chosen_model, make_job, tiny_model, write_
 
 ONE_BY_ONE, SYNCHRONOUS, ASYNCHRONOUS = MODES = ("one after another", "synchronous", "asynchronous")
 ROLLOUT_CALLS = ("generate", "score")
-TRAINER_CALLS = ("train_step", "open_job")
+TRAINER_CALLS = ("train_step", "update", "open_job")
+"""The trainer's work in its lane; a commit beside it is disk's."""
 BUCKETS = 240
 
 
@@ -206,8 +207,8 @@ class Bench:
 STAGES = (
     ("environment", ("run_group",)),
     ("rollout", ("generate",)),
-    ("train", ("train_step",)),
-    ("publish", ("load_adapter", "score")),
+    ("train", ("train_step", "update")),
+    ("publish", ("commit", "load_adapter", "score")),
 )
 """Drawn in this order: what comes later lies on top."""
 

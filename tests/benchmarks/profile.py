@@ -49,11 +49,15 @@ def stages(runs: dict[str, Run]) -> list[list[object]]:
     rows: dict[str, list[object]] = defaultdict(list)
     for run in runs.values():
         update = 1000 * median(run.metrics("train_seconds"))
-        call = 1000 * median([end - start for start, end in run.intervals("train_step")] or [0.0])
+        call = 1000 * median([end - start for start, end in run.intervals("train_step", "update")] or [0.0])
+        commits = [end - start for start, end in run.intervals("commit")]
         loads = [end - start for start, end in run.intervals("load_adapter")]
         probes = [end - start for start, end in run.intervals("score")]
         rows["update (train_seconds)"].append(update)
-        rows["rest of train_step: commit with fsync, probe, Ray"].append(max(0.0, call - update))
+        rows["rest of the trainer's call: probe, Ray, and the commit where it is one call"].append(
+            max(0.0, call - update)
+        )
+        rows["commit, with fsync, where it is a call of its own"].append(1000 * median(commits) if commits else None)
         rows["publish (publish_seconds)"].append(1000 * median(run.metrics("publish_seconds")))
         rows["  of it load_adapter"].append(1000 * median(loads or [0.0]))
         rows["  of it score (probe)"].append(1000 * median(probes or [0.0]))

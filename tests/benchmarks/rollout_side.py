@@ -10,6 +10,7 @@ import itertools
 import time
 from typing import Any
 
+from engine.rollout import cpu_ops
 from engine.rollout.worker import RolloutWorker
 from engine.types import BASE, AdapterRef, Policy, RolloutRequest
 from tests.benchmarks.processes import serve
@@ -24,8 +25,10 @@ class RolloutSide:
         self._ids = itertools.count(1)
         self._seeds = itertools.count(1)
 
-    def start(self, folders: list[dict[str, Any]], **settings: Any) -> dict[str, Any]:
-        """``folders``: path and sha256 of each adapter."""
+    def start(self, folders: list[dict[str, Any]], stock: bool, **settings: Any) -> dict[str, Any]:
+        """``folders``: path and sha256 of each adapter. ``stock``: leave vLLM's own operators in place."""
+        if stock:
+            cpu_ops.register = lambda: None
         self._worker = RolloutWorker(**settings)
         stats = self._loop.run_until_complete(self._worker.start())
         self._refs = [self._new_ref(f"{index:032x}", 1, folder) for index, folder in enumerate(folders)]
@@ -34,12 +37,12 @@ class RolloutSide:
             self._loop.run_until_complete(self._worker.load_adapter(ref))
         from vllm.platforms import current_platform
 
-        stock = False
+        kernel = False
         if current_platform.is_cpu():
             from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-            stock = not getattr(PunicaWrapperCPU, "_marlaas", False)
-        return {**stats, "stock": stock}
+            kernel = getattr(PunicaWrapperCPU, "_marlaas", False)
+        return {**stats, "own_kernel": kernel}
 
     def _new_ref(self, job_id: str, version: int, folder: dict[str, Any]) -> AdapterRef:
         return AdapterRef(job_id, version, next(self._ids), folder["path"], folder["sha256"])

@@ -53,9 +53,11 @@ class Times:
     token: float
     """... what each sequence adds to it."""
     train: float
-    """A training step's constant part: commit, probe."""
+    """A training step's constant part in the lane."""
     train_token: float
     """What each sampled token adds to it."""
+    commit: float
+    """Writing a version, beside the lane."""
     load: float
     """Loading an adapter version into a rollout worker."""
     probe: float
@@ -85,8 +87,8 @@ class Shape:
     kv_tokens: int = 400_000
     """KV cache of a rollout worker, in tokens."""
     max_sequences: int = 128
-    slots: int = 8
-    resident_jobs: int = 8
+    slots: int = 32
+    resident_jobs: int = 32
 
 
 @dataclass
@@ -182,11 +184,18 @@ class SimulatedTrainer(_Actor):
         return commit_of(spec.job_id, 0)
 
     async def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
+        await self.update(job_id, batch)
+        return await self.commit(job_id, batch.step)
+
+    async def commit(self, job_id: str, step: int) -> StepResult:
+        await asyncio.sleep(self._times.commit)
+        return StepResult(commit_of(job_id, step), {}, [0.0])
+
+    async def update(self, job_id: str, batch: TrainBatch) -> None:
         tokens = sum(len(one.token_ids) for group in batch.groups for one in group.trajectories)
         reading = 0.0 if job_id in self._resident else self._times.reopen
         await self.worker.work(reading + self._times.train + self._times.train_token * tokens)
         self._keep(job_id)
-        return StepResult(commit_of(job_id, batch.step), {}, [0.0])
 
     async def close_job(self, job_id: str) -> None:
         self._resident.pop(job_id, None)

@@ -12,7 +12,9 @@ from tests.benchmarks.simulation import Episodes, Log, Shape, SimulatedPool, Tim
 from tests.benchmarks.stats import jain
 from tests.benchmarks.virtual_time import Stuck, run
 
-TIMES = Times(call=0.0, step=0.1, token=0.01, train=2.0, train_token=0.0, load=0.0, probe=0.0, open=0.0, reopen=0.0)
+TIMES = Times(
+    call=0.0, step=0.1, token=0.01, train=2.0, train_token=0.0, commit=0.0, load=0.0, probe=0.0, open=0.0, reopen=0.0
+)
 
 
 def make_spec(index: int, tenant: str, *, steps: int = 3, weight: float = 1.0, staleness: int = 0) -> JobSpec:

@@ -150,7 +150,7 @@ class Comparison:
             if way == "one job":
                 ways[way].append(ours.ask("same", batch=batch, steps=size.jobs * size.rounds))
                 continue
-            resident = size.jobs if way == "all in memory" else 1
+            resident = way == "all in memory"
             ours.ask("switch", batch=batch, jobs=size.jobs, rounds=1, resident=resident)
             ways[way].append(ours.ask("switch", batch=batch, jobs=size.jobs, rounds=size.rounds, resident=resident))
         seconds = {way: median([one["seconds"] for one in of]) for way, of in ways.items()}
@@ -162,8 +162,8 @@ class Comparison:
                 [way, 1000 * seconds[way], 100 * (seconds[way] / seconds["one job"] - 1), memory[way]]
                 for way in seconds
             ],
-            "The whole call, with its commit. Production keeps as many jobs in memory as MARLAAS_RESIDENT_JOBS says "
-            f"({self._config.resident_jobs}).",
+            "The whole call, with its commit. Production keeps jobs in memory up to MARLAAS_TRAINER_RESIDENT_GIB "
+            f"({self._config.trainer_resident_gib:g}).",
         )  # fmt: skip
         self._results.data["switching"] = seconds
 

@@ -50,9 +50,9 @@ class TrainerSide:
             "grad_norm": result.metrics["grad_norm"],
         }
 
-    def switch(self, batch: list[dict[str, Any]], jobs: int, rounds: int, resident: int) -> dict[str, float]:
-        """Seconds a step, the jobs taking turns, when so many may stay in memory; and the process's memory then."""
-        self._trainer._max_resident_jobs = resident
+    def switch(self, batch: list[dict[str, Any]], jobs: int, rounds: int, resident: bool) -> dict[str, float]:
+        """Seconds a step, the jobs taking turns, all of them in memory or only the last; and the memory they take."""
+        self._trainer._resident_bytes = 2**50 if resident else 0
         began, steps = time.perf_counter(), 0
         for _ in range(rounds):
             for index in range(jobs):
