@@ -57,14 +57,10 @@ NORMED_CONSTANT = 0.1
 
 
 def bundled_model() -> BaseModelSpec:
-    """SmolLM2-135M-Instruct as it comes, bf16; made ready in the installation's folder once."""
+    """SmolLM2-135M-Instruct, bf16, made ready in the installation's folder once and used in place from then on."""
     spec = bundled_default()
-    prepare(spec, EngineConfig().models)
-    return spec
-
-
-def model_folder(spec: BaseModelSpec) -> Path:
-    return prepare(spec, EngineConfig().models)
+    folder = prepare(spec, EngineConfig().models)
+    return spec.model_copy(update={"source": "local", "location": str(folder)})
 
 
 def chosen_model(size: str, scratch: Path) -> BaseModelSpec:
