@@ -2,7 +2,8 @@
 
 vLLM 0.32's own CPU kernel gathers the adapter's weights once per token, which is slow, and treats rows without an
 adapter (index -1) as rows of the last slot, which is wrong as soon as every slot is full. This one groups the rows of
-a step by adapter, once per step, and gives each group to its own adapter in one batched matmul.
+a step by adapter, once per step, and gives each group to its own adapter: by a kernel in C where the CPU has what it
+takes (``cpu_lora_kernel``), else in one batched matmul.
 
 Invariants: a row meets the weights of its own adapter only, so a broken adapter (NaN, infinity) cannot reach another
 tenant's rows; a row without an adapter is left exactly as the base model computed it.
@@ -18,6 +19,8 @@ import inspect
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from engine.rollout.cpu_lora_kernel import Blocks, Kernel, Layer, blocks_of, layer_of, load_kernel
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +66,7 @@ def register() -> None:
     ) -> None:
         if scale != 1.0:
             raise NotImplementedError(f"vLLM folds the LoRA scale into B; a scale of {scale} here is not handled")
-        cache = self.__dict__.setdefault("_gathered", {})
+        cache = self.__dict__.setdefault("_weights", Weights(load_kernel()))
         add_lora(y, x, lora_a_stacked, lora_b_stacked, output_slices, self._groups, cache)
 
     replaced = {"update_metadata": update_metadata, "add_lora_linear": add_lora_linear, "_marlaas": True}
@@ -114,6 +117,8 @@ class Groups:
     """True for rows without adapter; None where there is none."""
     size: int
     """N"""
+    blocks: Blocks | None
+    """The same rows for the kernel in C; None where no row has an adapter."""
 
 
 def group_rows(slot_of_row: torch.Tensor) -> Groups:
@@ -148,7 +153,28 @@ def group_rows(slot_of_row: torch.Tensor) -> Groups:
         positions_N=positions,
         base_N1=base[:, None] if bool(base.any()) else None,
         size=size,
+        blocks=blocks_of(tuple(present.tolist()), rows) if rows else None,
     )
+
+
+class Weights:
+    """What is kept of the layers' weights between steps, by layer."""
+
+    def __init__(self, kernel: Kernel | None) -> None:
+        """``kernel``: None for batched matmuls everywhere."""
+        self.kernel = kernel
+        self._layers: dict[int, tuple[torch.Tensor, Layer | None]] = {}  # with the tensor, so that its id stays its own
+        self.gathered: dict[int, _Gathered] = {}
+
+    def layer(
+        self, a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...], output_slices: tuple[int, ...]
+    ) -> Layer | None:
+        """The kernel's view of a layer; None where there is no kernel or it does not serve the layer."""
+        if self.kernel is None:
+            return None
+        if id(a[0]) not in self._layers:
+            self._layers[id(a[0])] = (a[0], layer_of(a, b, output_slices))
+        return self._layers[id(a[0])][1]
 
 
 @dataclass
@@ -192,7 +218,7 @@ def add_lora(
     lora_b_stacked: tuple[torch.Tensor, ...],
     output_slices: tuple[int, ...],
     groups: Groups,
-    cache: dict[int, _Gathered],
+    weights: Weights,
 ) -> None:
     """``y[row, slice] += x[row] @ A[slot].T @ B[slot].T`` for every row with an adapter, in place.
 
@@ -203,18 +229,22 @@ def add_lora(
         return
     x = x.view(-1, x.shape[-1])[: groups.size]
     y = y.view(-1, y.shape[-1])[: groups.size]
+    layer = weights.layer(lora_a_stacked, lora_b_stacked, output_slices)
+    if weights.kernel and layer and groups.blocks and x.dtype == y.dtype == lora_a_stacked[0].dtype:
+        weights.kernel.add(y, x, layer, groups.blocks)
+        return
     if groups.padded_rows_KM is None:
         _add_in_turn(y, x, lora_a_stacked, lora_b_stacked, output_slices, groups)
         return
     import torch
 
-    weights = _gather(lora_a_stacked, lora_b_stacked, groups.slots, cache)
+    gathered = _gather(lora_a_stacked, lora_b_stacked, groups.slots, weights.gathered)
     count = len(groups.slots)
     x_KMD = x.index_select(0, groups.padded_rows_KM).view(count, -1, x.shape[-1])
-    hidden = torch.bmm(x_KMD, weights.a_KDR)
+    hidden = torch.bmm(x_KMD, gathered.a_KDR)
     rank = lora_a_stacked[0].shape[-2]
     offset = 0
-    for index, (b_KRO, width) in enumerate(zip(weights.b, output_slices, strict=True)):
+    for index, (b_KRO, width) in enumerate(zip(gathered.b, output_slices, strict=True)):
         out = torch.bmm(hidden[..., index * rank : (index + 1) * rank], b_KRO)
         delta = out.view(-1, width).index_select(0, groups.positions_N)
         if groups.base_N1 is not None:

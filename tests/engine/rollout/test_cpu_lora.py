@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.rollout.cpu_lora import add_lora, check_signatures, group_rows
+from engine.rollout.cpu_lora import Weights, add_lora, check_signatures, group_rows
 
 SLOTS, RANK, WIDTH = 4, 3, 16
 SLICES = (8, 4, 4)
@@ -43,7 +43,7 @@ def test_every_row_gets_its_own_adapter(mix: list[int]) -> None:
     a, b = stacks()
     x, y = torch.randn(len(mix) + 2, WIDTH), torch.randn(len(mix) + 2, sum(SLICES))  # two rows of padding
     before, expected = y.clone(), by_definition(y, x, a, b, mix)
-    add_lora(y, x, a, b, SLICES, group_rows(torch.tensor(mix)), {})
+    add_lora(y, x, a, b, SLICES, group_rows(torch.tensor(mix)), Weights(None))
     torch.testing.assert_close(y, expected, atol=2e-5, rtol=0)
     untouched = [row for row in range(len(y)) if row >= len(mix) or mix[row] < 0]
     assert torch.equal(y[untouched], before[untouched])
@@ -57,22 +57,22 @@ def test_broken_weights_reach_only_their_own_rows(mix: list[int]) -> None:
     for stack in (*a, *b):
         stack[2] = float("nan")
     x[[row for row, slot in enumerate(mix) if slot == 2]] = float("inf")
-    add_lora(y, x, a, b, SLICES, group_rows(torch.tensor(mix)), {})
+    add_lora(y, x, a, b, SLICES, group_rows(torch.tensor(mix)), Weights(None))
     sound = [row for row, slot in enumerate(mix) if slot != 2]
     torch.testing.assert_close(y[sound], expected[sound], atol=2e-5, rtol=0)
 
 
 def test_new_content_of_a_slot_is_seen() -> None:
     mix = MIXES["every slot and the base"]
-    groups, cache = group_rows(torch.tensor(mix)), {}
+    groups, weights = group_rows(torch.tensor(mix)), Weights(None)
     a, b = stacks()
     x = torch.randn(len(mix), WIDTH)
-    add_lora(torch.zeros(len(mix), sum(SLICES)), x, a, b, SLICES, groups, cache)
+    add_lora(torch.zeros(len(mix), sum(SLICES)), x, a, b, SLICES, groups, weights)
     new_a, new_b = stacks(seed=1)
     a[1][3, 0, :2].copy_(new_a[1][3, 0, :2])  # as vLLM fills a slot: in place, through a view
     b[0][1] = new_b[0][1]
     y = torch.zeros(len(mix), sum(SLICES))
-    add_lora(y, x, a, b, SLICES, groups, cache)
+    add_lora(y, x, a, b, SLICES, groups, weights)
     torch.testing.assert_close(y, by_definition(torch.zeros_like(y), x, a, b, mix), atol=2e-5, rtol=0)
 
 
