@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Sequence
 
 
 class Cores:
@@ -124,26 +124,35 @@ class BatchingEngine:
     def __init__(self, cores: Cores, demand: float, *, step: float, token: float, max_sequences: int) -> None:
         self.progress = Progress(cores, demand)
         self._step, self._token = step, token
-        self._places = asyncio.Semaphore(max_sequences)
+        self._free = max_sequences
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._running = 0
         self.tokens = 0
 
-    async def decode(self, length: int) -> None:
-        """Run one sequence to its end."""
-        async with self._places:
-            with self._one_more():
-                await self.progress.until(self.progress.done + length)
-        self.tokens += length
+    async def decode(self, lengths: Sequence[int]) -> None:
+        """Run the sequences of a request to their ends; they begin together, as soon as there is room for all."""
+        await self._enter(len(lengths))
+        start = self.progress.done
+        for length in sorted(lengths):
+            await self.progress.until(start + length)
+            self.tokens += length
+            self._change(-1)
 
-    @contextmanager
-    def _one_more(self) -> Iterator[None]:
-        self._running += 1
-        self._set_rate()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            self._set_rate()
+    async def _enter(self, count: int) -> None:
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((count, admitted))
+        self._admit()
+        await admitted
 
-    def _set_rate(self) -> None:
+    def _admit(self) -> None:
+        while self._queue and self._queue[0][0] <= self._free:
+            count, admitted = self._queue.popleft()
+            self._change(count)
+            admitted.set_result(None)
+
+    def _change(self, by: int) -> None:
+        self._running += by
+        self._free -= by
         self.progress.set_rate(1.0 / (self._step + self._token * self._running) if self._running else 0.0)
+        if by < 0:
+            self._admit()

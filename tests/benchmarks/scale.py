@@ -47,6 +47,8 @@ class Scale:
 
     tenants: int
     shape_tenants: int
+    largest: int
+    """Jobs of the largest tenant."""
     accelerators: tuple[int, ...]
     one_pool_up_to: int
     """Above it a single pool is not simulated: it publishes every version to all its workers, which takes the
@@ -54,9 +56,9 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale(24, 8, (8, 16), 8),
-    "quick": Scale(150, 16, (8, 32, 128), 32),
-    "full": Scale(1000, 64, (8, 16, 32, 64, 128, 256, 512), 64),
+    "smoke": Scale(12, 4, 4, (8, 16), 16),
+    "quick": Scale(150, 16, 12, (8, 32, 128), 32),
+    "full": Scale(1000, 64, 40, (8, 16, 32, 64, 128, 256, 512), 64),
 }
 
 
@@ -153,9 +155,9 @@ def job_spec(
     )
 
 
-def skewed_load(tenants: int) -> list[JobSpec]:
-    """Endless jobs of tenants of equal weight: the n-th largest tenant has ``40 / n`` of them, at least one."""
-    sizes = [max(1, round(40 / (rank + 1))) for rank in range(tenants)]
+def skewed_load(tenants: int, largest: int) -> list[JobSpec]:
+    """Endless jobs of tenants of equal weight: the n-th largest has ``largest / n`` of them, at least one."""
+    sizes = [max(1, round(largest / (rank + 1))) for rank in range(tenants)]
     owners = [f"tenant-{rank}" for rank, size in enumerate(sizes) for _ in range(size)]
     random.Random(1).shuffle(owners)
     return [job_spec(index, owner, steps=100_000) for index, owner in enumerate(owners)]
@@ -238,7 +240,7 @@ def cells(outcome: Outcome) -> list[float]:
 
 def pool_shapes(results: Results, scale: Scale) -> Shape:
     """How many lanes a pool of eight accelerators needs; where one lane saturates. Returns the best shape."""
-    specs = skewed_load(scale.shape_tenants)
+    specs = skewed_load(scale.shape_tenants, scale.largest)
     rows, found = [], {}
     for lanes in (1, 2, 3, 4, 5, 6):
         shape = replace(GPU_SHAPE, rollout_workers=8 - lanes, lanes=lanes)
@@ -268,7 +270,7 @@ def pool_shapes(results: Results, scale: Scale) -> Shape:
 
 def large(results: Results, scale: Scale, best: Shape) -> None:
     """Many tenants on ever more accelerators: in pools of eight, and in one pool."""
-    specs = skewed_load(scale.tenants)
+    specs = skewed_load(scale.tenants, scale.largest)
     rows, series = [], {"pools of eight": [], "one pool, one lane": [], "one pool, lanes in proportion": []}
     for accelerators in scale.accelerators:
         cases = [("pools of eight", best, accelerators // 8)]
@@ -293,7 +295,8 @@ def large(results: Results, scale: Scale, best: Shape) -> None:
                     seconds=outcome.seconds,
                 )  # fmt: skip
     results.table(
-        f"{scale.tenants:,} tenants with {len(specs):,} jobs, the largest with 40", ["hardware", *HEADS], rows,
+        f"{scale.tenants:,} tenants with {len(specs):,} jobs, the largest with {scale.largest}",
+        ["hardware", *HEADS], rows,
         f"A pool of eight: {best.rollout_workers} rollout workers, {best.lanes} lanes; production has one lane a pool.",
     )  # fmt: skip
     results.chart(

@@ -150,7 +150,7 @@ class SimulatedRollout(_Actor):
         assert isinstance(request.policy, AdapterRef)
         async with self._slots.use(request.policy):
             await asyncio.sleep(self._times.call)
-            await asyncio.gather(*(self.engine.decode(length) for length in lengths))
+            await self.engine.decode(lengths)
         return [Completion(range(length), (), "", "stop", request.policy.name) for length in lengths]  # type: ignore[arg-type]
 
     async def load_adapter(self, ref: AdapterRef) -> None:

@@ -78,12 +78,23 @@ def test_a_batch_takes_what_its_steps_take():
 
     async def main() -> tuple[float, float]:
         engine = BatchingEngine(Cores(1), 1, step=0.1, token=0.01, max_sequences=8)
-        await asyncio.gather(engine.decode(4), engine.decode(10))
+        await asyncio.gather(engine.decode([4]), engine.decode([10]))
         return asyncio.get_running_loop().time(), engine.progress.done
 
     seconds, done = run(main())
     assert seconds == pytest.approx(4 * 0.12 + 6 * 0.11)
     assert done == pytest.approx(10)
+
+
+def test_a_full_batch_makes_the_next_request_wait():
+    """Three tokens each of two sequences, then of the two that had no room."""
+
+    async def main() -> float:
+        engine = BatchingEngine(Cores(1), 1, step=0.1, token=0.0, max_sequences=3)
+        await asyncio.gather(engine.decode([3, 3]), engine.decode([3, 3]))
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(0.6)
 
 
 def test_one_job_alone_takes_the_sum_of_its_stages():
