@@ -37,7 +37,7 @@ step of 256 sequences takes 27 ms; 64 episodes of 200 tokens are trained in 1.8 
 GPU_SHAPE = Shape(kv_tokens=400_000, max_sequences=256, slots=32, resident_jobs=64)
 PROMPTS, GROUP, LONGEST = 8, 8, 512
 STEP_TOKENS = PROMPTS * GROUP * 200
-STEPS_A_JOB = 3
+STEPS_A_JOB = 2
 """So long is a load simulated, on average."""
 
 
