@@ -52,7 +52,7 @@ def batch_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
         "completion_tokens_mean": statistics.fmean(lengths),
         "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
         "reward_errors": float(sum(t.score.error for t in episodes)),
-        "tokens_sampled": float(sum(lengths)),
+        "tokens_sampled": float(sum(lengths) + sum(t.score.judge_tokens for t in episodes)),
         **{f"reward_{name}": statistics.fmean(values) for name, values in parts.items()},
     }
 

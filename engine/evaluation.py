@@ -78,7 +78,7 @@ class Evaluations:
         )
         groups = [result.group for result in results]
         episodes = trajectories(groups)
-        tokens = sum(sum(episode.loss_mask) for episode in episodes)
+        tokens = sum(sum(episode.loss_mask) + episode.score.judge_tokens for episode in episodes)
         version = policy.version if isinstance(policy, AdapterRef) else None
         share, reward_mean = accuracy(groups), sum(episode.score.total for episode in episodes) / len(episodes)
         best = self._history.record(version, step, share, reward_mean)

@@ -6,10 +6,11 @@ token ids that are trained are exactly the ids that were sampled: text is for pe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.spec import DatasetRow, Message, adapter_name
+from engine.spec import DatasetRow, Turn, adapter_name
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Sample:
     row: DatasetRow
     completion: str
     """The model's last reply."""
-    turns: list[Message] = field(default_factory=list)
+    turns: Sequence[Turn] = ()
     """All that was said after the row's messages, the model's replies and the environment's messages in order; empty
     means one reply, the completion."""
 
@@ -119,6 +120,8 @@ class Score:
     """For the reward's author: traceback with line numbers, or what else explains an error. Shortened."""
     console: str = ""
     """What the reward printed. Shortened."""
+    judge_tokens: int = 0
+    """Tokens a model sampled as the judge."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "portal.datasets",
     "portal.rewards",
     "portal.jobs",
+    "portal.environments",
     "portal.adapters",
     "portal.live",
     "portal.api",

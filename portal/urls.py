@@ -19,4 +19,5 @@ urlpatterns = [
     path("rewards/", include("portal.rewards.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
+    path("environments/", include("portal.environments.urls")),
 ]

@@ -21,7 +21,7 @@ from typing import TypeVar
 from engine.chat import ChatRenderer, TemplateError
 from engine.environments.protocol import Environment, Episode, EpisodeError, Observation, TurnMessage
 from engine.environments.timing import StageTimes
-from engine.spec import DatasetRow, Message, MultiTurn
+from engine.spec import DatasetRow, Message, MultiTurn, Turn
 from engine.types import Completion
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class Transcript:
     """The model's."""
     lines: list[str] = field(default_factory=list)
     """All that was said, for people."""
+    turns: list[Turn] = field(default_factory=list)
+    """All that was said, for graders."""
     parts: dict[str, float] = field(default_factory=dict)
     """The environment's reward parts and counts."""
     limit: str = ""
@@ -57,12 +59,14 @@ class Transcript:
         self.logprobs += completion.logprobs
         self.replies.append(completion.text)
         self.lines.append(completion.text)
+        self.turns.append(Turn(role="assistant", content=completion.text))
 
     def add_observation(self, messages: list[TurnMessage], token_ids: list[int]) -> None:
         self.token_ids += token_ids
         self.loss_mask += [False] * len(token_ids)
         self.logprobs += [0.0] * len(token_ids)
         self.lines += [f"[{message.role}] {message.content}" for message in messages]
+        self.turns += [Turn(role=message.role, content=message.content) for message in messages]
 
 
 class Stepper:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,10 @@ from engine.environments.timing import StageTimes
 from engine.environments.turns import Stepper, Transcript, next_turn, open_prompt, turn_seed
 from engine.events import Span
 from engine.rewards.graders import ENVIRONMENT_PARTS
-from engine.rewards.runner import GraderPool
+from engine.rewards.judge import Rollout
+from engine.rewards.scorer import JudgeModel, Scorer, needs_group
 from engine.spec import DatasetRow, JobSpec, MultiTurn
-from engine.types import AdapterRef, Completion, Group, Policy, RolloutRequest, Score, Trajectory
-
-Rollout = Callable[[RolloutRequest], Awaitable[list[Completion]]]
-"""Draws completions. A coroutine function, or anything whose result can be awaited, such as a Ray actor's method."""
+from engine.types import AdapterRef, Completion, Group, Policy, RolloutRequest, Sample, Score, Trajectory
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,9 @@ class GroupResult:
 
     group: Group
     spans: list[Span]
-    """Those of stage ``rollout`` (with the tokens sampled), then those of stage ``environment`` (episodes and grading).
-    One each for a single turn; in several turns a stage's spans are the times in which any episode was in it."""
+    """Those of stage ``rollout`` (with the tokens sampled, a judge's included), then those of stage ``environment``
+    (episodes and grading). One each for a single turn without a judge; else a stage's spans are the times in which any
+    episode was in it."""
 
 
 class EnvironmentWorker:
@@ -61,7 +60,7 @@ class EnvironmentWorker:
             allow_private: remote environments may have private, loopback and link-local addresses.
         """
         self._rollout = rollout
-        self._graders = GraderPool(grader_workers)
+        self._scorer = Scorer(grader_workers)
         self._environments = Environments(tenant_files, allow_private)
         self._model_dir = model_dir
         self._renderer: asyncio.Future[ChatRenderer] | None = None
@@ -108,10 +107,10 @@ class EnvironmentWorker:
         return GroupResult(group, times.spans())
 
     async def close(self) -> None:
-        """End the grading processes and the connections to environments."""
+        """End the grading processes, the sandbox and the connections to environments."""
         await asyncio.gather(*self._closing)
         await self._environments.close()
-        await self._graders.close()
+        await self._scorer.close()
 
     async def _draw(self, request: RolloutRequest, times: StageTimes) -> list[Completion]:
         start = time.time()
@@ -127,23 +126,33 @@ class EnvironmentWorker:
     ) -> Group:
         completions = await self._draw(request, times)
         sampled = time.time()
-        trajectories = await asyncio.gather(
-            *(self._finish(spec, request.policy, row, completion) for completion in completions)
-        )
+        samples = [Sample(row, completion.text) for completion in completions]
+        scores = await self._score_group(spec, samples, times)
         times.add("environment", sampled, time.time())
+        trajectories = [
+            Trajectory(
+                token_ids=completion.token_ids,
+                loss_mask=[True] * len(completion.token_ids),
+                logprobs=completion.logprobs,
+                adapter_version=_version(request.policy),
+                text=completion.text,
+                truncated=completion.finish_reason == "length",
+                score=score,
+            )
+            for completion, score in zip(completions, scores, strict=True)
+        ]
         return _group(row_index, row, request.prompt_ids, trajectories)
 
-    async def _finish(self, spec: JobSpec, policy: Policy, row: DatasetRow, completion: Completion) -> Trajectory:
-        reward = with_own_scorer(spec.reward, spec.environment)
-        score = await self._graders.score(reward, completion.text, row, owner=spec.job_id)
-        return Trajectory(
-            token_ids=completion.token_ids,
-            loss_mask=[True] * len(completion.token_ids),
-            logprobs=completion.logprobs,
-            adapter_version=_version(policy),
-            text=completion.text,
-            truncated=completion.finish_reason == "length",
-            score=score,
+    async def _score_group(self, spec: JobSpec, samples: Sequence[Sample], times: StageTimes) -> list[Score]:
+        async def rollout(request: RolloutRequest) -> list[Completion]:
+            return await self._draw(request, times)
+
+        return await self._scorer.score_group(
+            with_own_scorer(spec.reward, spec.environment),
+            samples,
+            tenant=spec.tenant_id,
+            owner=spec.job_id,
+            judge_model=JudgeModel(rollout, self._get_renderer, spec.base_model.context_length),
         )
 
     # --- several turns ---
@@ -171,22 +180,38 @@ class EnvironmentWorker:
                 request, prompt_ids=prompt_ids, max_tokens=min(spec.sampling.max_tokens, room)
             )
             completions = await self._draw(request, times)
-            trajectories = await gather_or_cancel(
-                self._play(spec, settings, row, request, index, completion, stepper, renderer, room, times)
+            together = needs_group(spec.reward)
+
+            async def play(index: int, completion: Completion, stepper: Stepper) -> tuple[Transcript, list[Score]]:
+                transcript = await self._play(
+                    spec, settings, request, index, completion, stepper, renderer, room, times
+                )
+                return transcript, [] if together else await self._score(spec, row, [transcript], times)
+
+            played = await gather_or_cancel(
+                play(index, completion, stepper)
                 for index, (completion, stepper) in enumerate(zip(completions, steppers, strict=True))
             )
+            transcripts = [transcript for transcript, _ in played]
+            if together:
+                scores = await self._score(spec, row, transcripts, times)
+            else:
+                scores = [score for _, (score,) in played]
         finally:
             for stepper in steppers:  # beside the job's own work: a close that hangs delays nobody
                 task = asyncio.create_task(stepper.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
+        trajectories = [
+            _trajectory(transcript, request.policy, score)
+            for transcript, score in zip(transcripts, scores, strict=True)
+        ]
         return _group(row_index, row, prompt_ids, trajectories)
 
     async def _play(
         self,
         spec: JobSpec,
         settings: MultiTurn,
-        row: DatasetRow,
         first: RolloutRequest,
         index: int,
         completion: Completion,
@@ -194,8 +219,8 @@ class EnvironmentWorker:
         renderer: ChatRenderer,
         room: int,
         times: StageTimes,
-    ) -> Trajectory:
-        """Play one episode on from its first reply, and grade it."""
+    ) -> Transcript:
+        """Play one episode on from its first reply."""
         transcript = Transcript()
         try:
             while True:
@@ -220,29 +245,34 @@ class EnvironmentWorker:
                 (completion,) = await self._draw(request, times)
         except EpisodeError as error:
             transcript.error = str(error)
-        start = time.time()
-        score = await self._score(spec, row, transcript)
-        times.add("environment", start, time.time())
-        return Trajectory(
-            token_ids=transcript.token_ids,
-            loss_mask=transcript.loss_mask,
-            logprobs=transcript.logprobs,
-            adapter_version=_version(first.policy),
-            text="\n\n".join(transcript.lines),
-            truncated=bool(transcript.limit),
-            score=score,
-        )
+        return transcript
 
-    async def _score(self, spec: JobSpec, row: DatasetRow, transcript: Transcript) -> Score:
-        """Grade the model's last reply. The environment's parts are shown to the graders and added to the score's."""
-        own = {f"environment_{name}": value for name, value in transcript.parts.items()}
-        own["environment_turns"] = float(len(transcript.replies))
-        if transcript.error:
-            return Score(0.0, own, transcript.error, error=True)
-        shown = row.model_copy(update={"metadata": {**row.metadata, ENVIRONMENT_PARTS: transcript.parts}})
-        score = await self._graders.score(spec.reward, transcript.replies[-1], shown, owner=spec.job_id)
-        reason = "; ".join(text for text in (transcript.limit, score.reason) if text)
-        return dataclasses.replace(score, parts={**own, **score.parts}, reason=reason)
+    async def _score(
+        self, spec: JobSpec, row: DatasetRow, transcripts: Sequence[Transcript], times: StageTimes
+    ) -> list[Score]:
+        """Grade finished episodes. What the environment says is shown to the graders, and its parts are added to the
+        score's; an episode that broke off is an error and is not graded."""
+        start = time.time()
+        whole = [transcript for transcript in transcripts if not transcript.error]
+        samples = [
+            Sample(
+                row.model_copy(update={"metadata": {**row.metadata, ENVIRONMENT_PARTS: transcript.parts}}),
+                transcript.replies[-1],
+                transcript.turns,
+            )
+            for transcript in whole
+        ]
+        graded = iter(await self._score_group(spec, samples, times) if samples else [])
+        times.add("environment", start, time.time())
+        return [
+            _with_environment(
+                transcript,
+                Score(0.0, reason=transcript.error, error=True, error_kind="environment")
+                if transcript.error
+                else next(graded),
+            )
+            for transcript in transcripts
+        ]
 
     async def _get_renderer(self) -> ChatRenderer:
         """The base model's renderer, loaded once, in a thread: it takes a second."""
@@ -259,6 +289,27 @@ def _group(row_index: int, row: DatasetRow, prompt_ids: list[int], trajectories:
         answer=row.answer,
         trajectories=trajectories,
     )
+
+
+def _trajectory(transcript: Transcript, policy: Policy, score: Score) -> Trajectory:
+    return Trajectory(
+        token_ids=transcript.token_ids,
+        loss_mask=transcript.loss_mask,
+        logprobs=transcript.logprobs,
+        adapter_version=_version(policy),
+        text="\n\n".join(transcript.lines),
+        truncated=bool(transcript.limit),
+        score=score,
+    )
+
+
+def _with_environment(transcript: Transcript, score: Score) -> Score:
+    """The score with the environment's parts, and the limit that ended the episode."""
+    own = {f"environment_{name}": value for name, value in transcript.parts.items()}
+    own["environment_turns"] = float(len(transcript.replies))
+    limit = "" if transcript.error else transcript.limit
+    reason = "; ".join(text for text in (limit, score.reason) if text)
+    return dataclasses.replace(score, parts={**own, **score.parts}, reason=reason)
 
 
 def _version(policy: Policy) -> int | None:

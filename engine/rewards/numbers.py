@@ -66,19 +66,19 @@ class Number:
     value: Decimal
     percent: bool = False
 
-    def equals(self, other: Number, tolerance: float) -> bool:
-        """Whether the two differ by at most ``tolerance``.
+    def equals(self, other: Number, tolerance: float, relative: float = 0.0) -> bool:
+        """Whether the two differ by at most ``tolerance``, or by at most ``relative`` of the other's size.
 
         Where just one of them carries a percent sign, the sign may be a unit (50 % of 50) or a factor (50 % is 0.5):
         either reading is accepted.
         """
-        limit = Decimal(tolerance)
-        if EXACT.subtract(self.value, other.value).copy_abs() <= limit:
+        if _close(self.value, other.value, tolerance, relative):
             return True
         if self.percent == other.percent:
             return False
-        percent, plain = (self, other) if self.percent else (other, self)
-        return EXACT.subtract(EXACT.divide(percent.value, Decimal(100)), plain.value).copy_abs() <= limit
+        if self.percent:
+            return _close(EXACT.divide(self.value, Decimal(100)), other.value, tolerance, relative)
+        return _close(self.value, EXACT.divide(other.value, Decimal(100)), tolerance, relative)
 
     def __str__(self) -> str:
         text = f"{self.value:f}" if -20 < self.value.adjusted() < 20 else f"{self.value:.6e}"
@@ -105,6 +105,11 @@ def last_number(text: str) -> Number | None:
     if sign and "-" in sign.groups():
         value = value.copy_negate()
     return Number(value, percent=last["percent"] is not None)
+
+
+def _close(value: Decimal, other: Decimal, tolerance: float, relative: float) -> bool:
+    limit = max(Decimal(tolerance), EXACT.multiply(Decimal(relative), other.copy_abs()))
+    return EXACT.subtract(value, other).copy_abs() <= limit
 
 
 def _magnitude(match: re.Match[str]) -> Decimal:

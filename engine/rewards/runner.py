@@ -24,12 +24,13 @@ import subprocess
 import sys
 import time
 from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.spec import DatasetRow, ExactMatch, Message, RewardSpec
-from engine.types import Score
+from engine.spec import DatasetRow, DeclarativeGrader, ExactMatch, Message
+from engine.types import ErrorKind, Sample, Score
 
 SUSPECT_SECONDS = 60.0
 GRACE_SECONDS = 0.05
@@ -46,7 +47,7 @@ class Call:
     owner: str
     request: bytes
     timeout: float
-    result: asyncio.Future[Score]
+    result: asyncio.Future[list[Score]]
 
 
 class ProcessDied(Exception):
@@ -57,7 +58,7 @@ class ProcessDied(Exception):
         self.code = code
 
     def score(self) -> Score:
-        return Score(0.0, reason=f"the grading process ended unexpectedly ({_exit(self.code)})", error=True)
+        return _error("killed", f"the grading process ended unexpectedly ({_exit(self.code)})")
 
 
 class GraderPool:
@@ -75,22 +76,26 @@ class GraderPool:
         self._running: dict[asyncio.Task[None], Call] = {}
         self._closed = False
 
-    async def score(self, reward: RewardSpec, completion: str, row: DatasetRow, *, owner: str = "") -> Score:
-        """Score one completion of one row.
+    async def score(
+        self, graders: Sequence[DeclarativeGrader], sample: Sample, *, timeout: float, owner: str = ""
+    ) -> list[Score]:
+        """Score one sample by each of the graders, in one process.
 
         Args:
+            timeout: wall-clock limit of them all, in seconds.
             owner: the job; gradings of different owners are served in turn.
 
         Returns:
-            The score; ``error`` with a reason where the grading failed, timed out or its process died.
+            A score for each grader; ``error`` with a reason where the grading failed, timed out or its process died.
         """
         if self._closed:
             raise RuntimeError("the grader pool is closed")
-        result: asyncio.Future[Score] = asyncio.get_running_loop().create_future()
-        call = Call(owner, _encode(reward, completion, row), reward.timeout_seconds, result)
+        result: asyncio.Future[list[Score]] = asyncio.get_running_loop().create_future()
+        call = Call(owner, _encode(graders, sample), timeout, result)
         self._queues.setdefault(owner, deque()).append(call)
         self._dispatch()
-        return await result
+        scores = await result
+        return scores if len(scores) == len(graders) else scores[:1] * len(graders)
 
     async def close(self) -> None:
         """End every worker process. Calls not yet answered are cancelled."""
@@ -129,9 +134,9 @@ class GraderPool:
         return None
 
     async def _run(self, process: GraderProcess, call: Call) -> None:
-        score = await process.grade(call.request, call.timeout)
+        scores = await process.grade(call.request, call.timeout)
         if not call.result.done():
-            call.result.set_result(score)
+            call.result.set_result(scores)
         if not process.alive:
             self._suspect_until[call.owner] = time.monotonic() + SUSPECT_SECONDS
             await process.warm_up()
@@ -170,8 +175,9 @@ class GraderProcess:
         """Start the process and wait until it grades."""
         await self.grade(TRIVIAL, START_SECONDS)
 
-    async def grade(self, request: bytes, timeout: float) -> Score:
-        """Score one request; an error score where it takes longer than ``timeout`` seconds or the process dies.
+    async def grade(self, request: bytes, timeout: float) -> list[Score]:
+        """Score one request; one error score for all where it takes longer than ``timeout`` seconds or the process
+        dies.
 
         After such an error, and when cancelled, the process is gone (``alive`` is false).
         """
@@ -179,13 +185,13 @@ class GraderProcess:
             return await self._grade(request, timeout)
         except ProcessDied as death:
             if death.code != -signal.SIGKILL:
-                return death.score()
+                return [death.score()]
         try:
             return await self._grade(request, timeout)
         except ProcessDied as death:
-            return death.score()
+            return [death.score()]
 
-    async def _grade(self, request: bytes, timeout: float) -> Score:
+    async def _grade(self, request: bytes, timeout: float) -> list[Score]:
         """As ``grade``, but raises ProcessDied."""
         if not self.alive:
             self.start()
@@ -194,12 +200,12 @@ class GraderProcess:
             reader, writer = await self._connect()
             writer.write(request)
             if await _read(reader, START_SECONDS) is None:
-                return Score(0.0, reason=f"the grading process did not start in {START_SECONDS:g} s", error=True)
+                return [_error("killed", f"the grading process did not start in {START_SECONDS:g} s")]
             message = await _read(reader, timeout)
             if message is None:
-                return Score(0.0, reason=f"timed out after {timeout:g} s and was stopped", error=True, seconds=timeout)
+                return [_error("timed_out", f"timed out after {timeout:g} s and was stopped", timeout)]
             answered = True
-            return Score(**message)
+            return [Score(**score) for score in message["scores"]]
         except (EOFError, ConnectionError):
             raise ProcessDied(await self.stop()) from None
         finally:
@@ -244,14 +250,25 @@ async def _read(reader: asyncio.StreamReader, timeout: float) -> dict[str, Any] 
     return message
 
 
-def _encode(reward: RewardSpec, completion: str, row: DatasetRow) -> bytes:
-    request = {"grader": reward.grader.model_dump_json(), "completion": completion, "row": row.model_dump()}
+def _encode(graders: Sequence[DeclarativeGrader], sample: Sample) -> bytes:
+    request = {
+        "graders": [grader.model_dump_json() for grader in graders],
+        "sample": {
+            "row": sample.row.model_dump(),
+            "completion": sample.completion,
+            "turns": [{"role": turn.role, "content": turn.content} for turn in sample.turns],
+        },
+    }
     return json.dumps(request).encode() + b"\n"
+
+
+def _error(kind: ErrorKind, reason: str, seconds: float = 0.0) -> Score:
+    return Score(0.0, reason=reason, error=True, seconds=seconds, error_kind=kind)
 
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-TRIVIAL = _encode(RewardSpec(grader=ExactMatch()), "", DatasetRow(messages=[Message(role="user", content="")]))
+TRIVIAL = _encode([ExactMatch()], Sample(DatasetRow(messages=[Message(role="user", content="")]), ""))
 """A grading that any worker answers at once."""

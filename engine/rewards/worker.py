@@ -1,8 +1,8 @@
 """The grading process: ``python -m engine.rewards.worker PARENT_PID``, JSON lines over stdin and stdout.
 
-A request is ``{"grader": ..., "completion": str, "row": {...}}``. Two lines answer it: ``{"started": true}`` once all
-code it needs is loaded, which is when its time limit begins, and then the score, ``{"total": float, "parts": {...},
-"reason": str, "error": bool, "seconds": float}``. Requests are answered in order.
+A request is ``{"graders": [JSON text, ...], "sample": {"row": {...}, "completion": str, "turns": [...]}}``. Two lines
+answer it: ``{"started": true}`` once all code it needs is loaded, which is when its time limit begins, and then
+``{"scores": [...]}``, the fields of ``engine.types.Score`` for each grader. Requests are answered in order.
 
 Invariants: the process dies with its parent, has no secrets in its environment, cannot grow beyond its memory limit,
 and whatever a grader prints or raises cannot break the protocol. It is not a sandbox for hostile code.
@@ -18,16 +18,18 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from engine.rewards.graders import grade
-from engine.spec import DatasetRow, Grader, Maths, Mix, ReasoningGymScore
-from engine.types import Score
+from engine.rewards.graders import grade, preload
+from engine.spec import DatasetRow, DeclarativeGrader, Turn
+from engine.types import Sample, Score
 
 MAX_REASON = 2000
+MAX_DETAILS = 4000
 MEMORY_BYTES = 2 * 1024**3
 PR_SET_PDEATHSIG = 1
 
@@ -37,30 +39,44 @@ def main() -> None:
     requests, responses = _protocol_streams()
     for line in requests:
         request = json.loads(line)
-        grader = _grader(request["grader"])
+        graders = [_grader(text) for text in request["graders"]]
         _send(responses, {"started": True})
-        _send(responses, dataclasses.asdict(_score(grader, request)))
+        sample = _sample(request["sample"])
+        _send(responses, {"scores": [dataclasses.asdict(_score(grader, sample)) for grader in graders]})
 
 
-def _score(grader: Grader, request: dict[str, Any]) -> Score:
+def _sample(data: dict[str, Any]) -> Sample:
+    turns = [Turn.model_validate(turn) for turn in data["turns"]]
+    return Sample(DatasetRow.model_validate(data["row"]), data["completion"], turns)
+
+
+def _score(grader: DeclarativeGrader, sample: Sample) -> Score:
     start = time.perf_counter()
     try:
-        score = grade(grader, request["completion"], DatasetRow.model_validate(request["row"]))
+        score = grade(grader, sample)
+    except MemoryError:
+        reason = f"the grader needs more than {MEMORY_BYTES // 1024**3} GiB of memory"
+        score = Score(0.0, reason=reason, error=True, error_kind="out_of_memory")
     except Exception as error:
-        score = Score(0.0, reason=f"the grader failed: {type(error).__name__}: {str(error)[:200]}", error=True)
+        score = Score(
+            0.0,
+            reason=f"the grader failed: {type(error).__name__}: {str(error)[:200]}",
+            error=True,
+            error_kind="grader",
+            details=traceback.format_exc(limit=-5)[-MAX_DETAILS:],
+        )
     return dataclasses.replace(score, reason=score.reason[:MAX_REASON], seconds=time.perf_counter() - start)
 
 
 @lru_cache(maxsize=256)
-def _grader(text: str) -> Grader:
+def _grader(text: str) -> DeclarativeGrader:
     """The grader of a JSON text, with the modules it needs imported."""
-    grader: Grader = TypeAdapter(Grader).validate_json(text)
-    simple = [part.grader for part in grader.parts] if isinstance(grader, Mix) else [grader]
-    if any(isinstance(one, Maths) for one in simple):
-        import engine.rewards.maths  # noqa: F401
-    if any(isinstance(one, ReasoningGymScore) for one in simple):
-        import reasoning_gym  # noqa: F401
+    grader: DeclarativeGrader = _DECLARATIVE.validate_json(text)
+    preload(grader)
     return grader
+
+
+_DECLARATIVE: TypeAdapter[DeclarativeGrader] = TypeAdapter(Annotated[DeclarativeGrader, Field(discriminator="type")])
 
 
 def _send(responses: BinaryIO, message: dict[str, Any]) -> None:
@@ -81,6 +97,7 @@ def _protocol_streams() -> tuple[BinaryIO, BinaryIO]:
 def _confine(parent: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy would set memory aside for a thread on each core
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above
         sys.exit(1)

@@ -28,11 +28,18 @@ class BaseModelSpec(Contract):
     """Number format of the frozen weights in rollout and trainer."""
 
 
-class Message(Contract):
-    """One chat message."""
+class Turn(Contract):
+    """One message of an episode."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    """``tool``: the result of a call, said by the environment."""
+    content: str
+
+
+class Message(Turn):
+    """One chat message of a row."""
 
     role: Literal["system", "user", "assistant"]
-    content: str
 
 
 class DatasetRow(Contract):

@@ -25,7 +25,7 @@ Algorithm = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinfor
 """How a batch becomes an update; each is a module of ``engine.training.losses`` that names its paper."""
 
 _TOKEN_CLIPPED = ("grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline")
-_USED_BY: dict[str, tuple[str, ...]] = {
+USED_BY: dict[str, tuple[str, ...]] = {
     "clip_low": _TOKEN_CLIPPED,
     "clip_high": _TOKEN_CLIPPED,
     "sequence_clip_low": ("gspo",),
@@ -113,7 +113,7 @@ class TrainingSettings(Contract):
 
     @model_validator(mode="after")
     def _every_setting_has_effect(self) -> TrainingSettings:
-        for name, algorithms in _USED_BY.items():
+        for name, algorithms in USED_BY.items():
             if self.algorithm not in algorithms and self._is_set(name):
                 raise ValueError(
                     f"{name} has no effect with algorithm {self.algorithm}: leave it out, "

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import ray
-
 from engine.spec import JobSpec
 from engine.store import StoreError, last_commit, read_manifest
 from engine.training.batches import check_batch
@@ -32,10 +30,7 @@ from engine.types import Commit, StepResult, TrainBatch
 if TYPE_CHECKING:
     from engine.training.session import Session
 
-__all__ = ["COMMITS", "Trainer", "TrainingError", "UpdateLost"]
-
-COMMITS = "commits"
-"""Ray's concurrency group of ``Trainer.commit``."""
+__all__ = ["Trainer", "TrainingError", "UpdateLost"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,6 @@ class Trainer:
         with self._mutex:
             self._updated[job_id] = Updated(session, batch.step, batch.cursor, metrics, probe, committed)
 
-    @ray.method(concurrency_group=COMMITS)
     def commit(self, job_id: str, step: int) -> StepResult:
         """Commit what ``update`` made, as version ``step``; asked for once. May run beside the other methods.
 

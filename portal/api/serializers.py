@@ -84,7 +84,9 @@ class RewardFunctionInput(serializers.Serializer[Any]):
 class JobInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=200)
     base_model = serializers.CharField(max_length=64)
-    dataset_version = serializers.UUIDField()
+    dataset_version = serializers.UUIDField(
+        default=None, allow_null=True, help_text="Left out only where the environment makes the rows: reasoning_gym."
+    )
     reward_version = serializers.UUIDField()
     settings = serializers.DictField(
         default=dict,
@@ -95,6 +97,46 @@ class JobInput(serializers.Serializer[Any]):
         allow_null=True,
         help_text="Id of an adapter version to continue from; its base model and LoRA settings are the job's.",
     )
+
+
+class EstimateInput(JobInput):
+    name = serializers.CharField(max_length=200, default="", allow_blank=True)
+
+
+class CheckOutput(serializers.Serializer[Any]):
+    level = serializers.ChoiceField(["error", "warning"], help_text="With an error the job should not start.")
+    field = serializers.CharField(allow_blank=True)
+    message = serializers.CharField()
+    hint = serializers.CharField(allow_blank=True, help_text="What to do.")
+
+
+class TokensOutput(serializers.Serializer[Any]):
+    prompt = serializers.IntegerField(allow_null=True, help_text="Of all prompts, each counted once an episode.")
+    sampled = serializers.IntegerField(help_text="Expected where completion_mean is known, else the most.")
+    sampled_at_most = serializers.IntegerField()
+    trained = serializers.IntegerField()
+    trained_at_most = serializers.IntegerField()
+    completion_mean = serializers.FloatField(allow_null=True, help_text="Of your last job on the same dataset.")
+
+
+class QuotaOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    limit = serializers.FloatField()
+    used = serializers.FloatField()
+    left = serializers.FloatField(help_text="After this job; negative where it does not fit.")
+
+
+class EstimateOutput(serializers.Serializer[Any]):
+    can_start = serializers.BooleanField(help_text="No check is an error.")
+    checks = CheckOutput(many=True, help_text="Errors first.")
+    episodes = serializers.IntegerField()
+    passes = serializers.FloatField(allow_null=True, help_text="How often each training row is drawn.")
+    tokens = TokensOutput()
+    seconds = serializers.FloatField(allow_null=True, help_text="Once it runs. Null where nothing is measured yet.")
+    accelerator_seconds = serializers.FloatField(allow_null=True)
+    wait_seconds = serializers.FloatField(allow_null=True, help_text="Before it runs, as earlier jobs waited.")
+    quotas = QuotaOutput(many=True)
+    basis = serializers.ListField(child=serializers.CharField(), help_text="Where each figure comes from.")
 
 
 class JobChange(serializers.Serializer[Any]):

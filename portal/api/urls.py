@@ -5,7 +5,21 @@ from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersV
 from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
 from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
-from portal.api.views.jobs import CancelJobView, JobEventsView, JobsView, JobView, PauseJobView, ResumeJobView
+from portal.api.views.environments import (
+    DocumentSetsView,
+    DocumentSetView,
+    EnvironmentTokensView,
+    EnvironmentTokenView,
+)
+from portal.api.views.jobs import (
+    CancelJobView,
+    EstimateView,
+    JobEventsView,
+    JobsView,
+    JobView,
+    PauseJobView,
+    ResumeJobView,
+)
 from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
@@ -24,7 +38,12 @@ urlpatterns = [
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
+    path("environments/documents/", DocumentSetsView.as_view(), name="document-sets"),
+    path("environments/documents/<uuid:document_set_id>/", DocumentSetView.as_view(), name="document-set"),
+    path("environments/tokens/", EnvironmentTokensView.as_view(), name="environment-tokens"),
+    path("environments/tokens/<uuid:environment_token_id>/", EnvironmentTokenView.as_view(), name="environment-token"),
     path("jobs/", JobsView.as_view(), name="jobs"),
+    path("jobs/estimate/", EstimateView.as_view(), name="job-estimate"),
     path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),
     path("jobs/<uuid:job_id>/pause/", PauseJobView.as_view(), name="job-pause"),
     path("jobs/<uuid:job_id>/resume/", ResumeJobView.as_view(), name="job-resume"),

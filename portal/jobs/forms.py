@@ -1,8 +1,8 @@
-"""The new-job form. Limits and defaults are read from ``engine.spec``, so that they are said in one place."""
+"""The forms of jobs: a new one, and changes to one that runs. What a setting may be is ``engine.spec``'s to say."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from annotated_types import Ge, Le
 from django import forms
@@ -10,127 +10,39 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import QuerySet
 from django.forms import ModelChoiceField
-from pydantic import BaseModel as PydanticModel
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError as SpecError
 
-from engine.spec import (
-    EvaluationSettings,
-    JobControl,
-    Limits,
-    LoraSettings,
-    SamplingSettings,
-    SingleTurn,
-    TrainingSettings,
-)
+from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
 from portal.adapters.selectors import list_continuable
 from portal.base_models.models import BaseModel
 from portal.base_models.selectors import list_base_models
 from portal.datasets.models import DatasetVersion
 from portal.datasets.selectors import list_dataset_versions
-from portal.jobs.models import Job
+from portal.environments.selectors import list_document_sets, list_environment_tokens
+from portal.errors import FieldError, ServiceError, field_errors
+from portal.jobs.form_fields import ENVIRONMENTS, NAME_SEPARATOR, SECTIONS, setting_field
+from portal.jobs.form_layout import ALGORITHMS, ENVIRONMENT_TYPES, FOLDED, GROUPS, ROWS, TEXTS, WHEN
+from portal.pages.http import sentence
 from portal.rewards.models import RewardVersion
 from portal.rewards.selectors import list_reward_versions
 from portal.tenants.models import Tenant
 
-SECTIONS: dict[str, type[PydanticModel]] = {
-    "environment": SingleTurn,
-    "sampling": SamplingSettings,
-    "training": TrainingSettings,
-    "lora": LoraSettings,
-    "evaluation": EvaluationSettings,
-    "limits": Limits,
+LORA_FIELDS = [name for name in TEXTS if name.startswith("lora__")]
+
+PATTERN_WORDS = {
+    "environment__url": "Give an address such as https://environment.example.org, without user, query or fragment.",
+    "environment__dataset": "Give the name of a reasoning-gym task, such as countdown.",
+    "environment__action_field": "Give the name of a field: letters, digits and underscores, no digit first.",
 }
-NAME_SEPARATOR = "__"
-"""``training.steps`` of the spec is the field ``training__steps`` of the form."""
-
-PRESETS: list[dict[str, Any]] = [
-    {
-        "id": "quick",
-        "title": "Quick look",
-        "text": "Does anything move? A few small steps.",
-        "icon": "zap",
-        "values": {"training__steps": 8, "training__prompts_per_step": 4, "training__group_size": 4},
-    },
-    {
-        "id": "balanced",
-        "title": "Balanced",
-        "text": "The defaults: a sound start for most tasks.",
-        "icon": "scale",
-        "values": {"training__steps": 20, "training__prompts_per_step": 8, "training__group_size": 8},
-    },
-    {
-        "id": "thorough",
-        "title": "Thorough",
-        "text": "More steps and larger groups, for the last points.",
-        "icon": "target",
-        "values": {"training__steps": 100, "training__prompts_per_step": 16, "training__group_size": 16},
-    },
-]
-
-BASIC = ["training__steps", "training__prompts_per_step", "training__group_size", "sampling__max_tokens"]
-ADVANCED = [
-    "training__learning_rate",
-    "sampling__temperature",
-    "lora__rank",
-    "lora__alpha",
-    "training__max_staleness",
-    "training__warmup_steps",
-    "training__max_grad_norm",
-    "training__clip_low",
-    "training__clip_high",
-    "evaluation__every_steps",
-    "evaluation__max_rows",
-    "limits__max_wall_seconds",
-    "limits__max_tokens_sampled",
-    "limits__max_tokens_trained",
-    "limits__max_accelerator_seconds",
-    "limits__max_batches_without_signal",
-]
-
-LORA_FIELDS = [name for name in ADVANCED if name.startswith("lora__")]
-
-
-def _number(name: str, label: str, help_text: str) -> forms.Field:
-    """A field for the setting ``name`` with the spec's default and limits; one that may be None may be left empty."""
-    section, setting = name.split(NAME_SEPARATOR)
-    info = SECTIONS[section].model_fields[setting]
-    types = get_args(info.annotation) or (info.annotation,)
-    is_whole = int in types
-    field = forms.IntegerField if is_whole else forms.FloatField
-    return field(
-        label=label,
-        help_text=help_text,
-        required=type(None) not in types,
-        initial=info.default,
-        validators=_validators(info, label),
-        widget=forms.NumberInput(attrs={"step": 1 if is_whole else "any"}),
-        error_messages={"required": f"{label} is needed.", "invalid": f"{label} must be a number."},
-    )
-
-
-def _validators(info: FieldInfo, label: str) -> list[Any]:
-    validators: list[Any] = []
-    for rule in info.metadata:
-        if isinstance(rule, Ge):
-            validators.append(MinValueValidator(rule.ge, f"{label} must be at least {rule.ge}."))
-        elif isinstance(rule, Le):
-            validators.append(MaxValueValidator(rule.le, f"{label} must be at most {rule.le}."))
-    return validators
-
-
-class DatasetVersionChoice(ModelChoiceField):
-    def label_from_instance(self, obj: Any) -> str:
-        return f"{obj} · {obj.train_rows} training rows, {obj.held_out_rows} held out"
-
-
-class RewardVersionChoice(ModelChoiceField):
-    def label_from_instance(self, obj: Any) -> str:
-        return f"{obj} · {obj.grader_type.replace('_', ' ')}"
+"""What to say where a text does not have the form the spec asks for."""
 
 
 class JobForm(forms.Form):
-    """What a job is made of. Names of settings are those of ``engine.spec.JobSpec`` with ``__`` for the dot."""
+    """What a job is made of: names are those of ``engine.spec.JobSpec`` with ``__`` for the dot.
+
+    Besides the fields below it has one a setting (``TEXTS``). A field whose ``WHEN`` does not hold is not looked at.
+    """
 
     name = forms.CharField(
         max_length=200,
@@ -139,82 +51,40 @@ class JobForm(forms.Form):
         error_messages={"required": "Give the job a name."},
         widget=forms.TextInput(attrs={"placeholder": "sums, first try", "autocomplete": "off"}),
     )
-    dataset_version = DatasetVersionChoice(
-        queryset=DatasetVersion.objects.none(),
-        label="Dataset version",
-        empty_label="Choose a dataset version",
-        error_messages={"required": "Choose a dataset version."},
-    )
-    reward_version = RewardVersionChoice(
-        queryset=RewardVersion.objects.none(),
-        label="Reward version",
-        empty_label="Choose a reward version",
-        error_messages={"required": "Choose a reward version."},
-    )
     base_model = ModelChoiceField(
         queryset=BaseModel.objects.none(),
         label="Base model",
-        empty_label=None,
         widget=forms.RadioSelect,
         error_messages={"required": "Choose a base model."},
     )
-
-    training__steps = _number("training__steps", "Steps", "Optimizer updates; each one saves an adapter version.")
-    training__prompts_per_step = _number(
-        "training__prompts_per_step", "Prompts per step", "Different rows answered in one step."
-    )
-    training__group_size = _number(
-        "training__group_size", "Group size", "Answers drawn for each prompt; they are judged against each other."
-    )
-    sampling__max_tokens = _number(
-        "sampling__max_tokens", "Longest completion", "Tokens. Longer answers are cut off; shorter is faster."
-    )
-    training__learning_rate = _number(
-        "training__learning_rate", "Learning rate", "Lower it where the reward jumps up and down."
-    )
-    sampling__temperature = _number(
-        "sampling__temperature", "Temperature", "Lower draws answers that differ less; with 1 the model is as it is."
-    )
-    lora__rank = _number("lora__rank", "LoRA rank", "Size of the adapter.")
-    lora__alpha = _number("lora__alpha", "LoRA alpha", "The adapter is scaled by alpha / rank.")
-    training__max_staleness = _number(
-        "training__max_staleness",
-        "Staleness",
-        "0 learns only from the newest version; 1 and more draws that many steps ahead: faster, a little less exact.",
-    )
-    training__warmup_steps = _number("training__warmup_steps", "Warm-up steps", "The learning rate rises over these.")
-    training__max_grad_norm = _number("training__max_grad_norm", "Gradient clipping", "Largest gradient norm.")
-    training__clip_low = _number("training__clip_low", "Clip below", "Lower bound of the policy ratio: 1 minus this.")
-    training__clip_high = _number("training__clip_high", "Clip above", "Upper bound of the policy ratio: 1 plus this.")
-    evaluation__every_steps = _number(
-        "evaluation__every_steps", "Evaluate every", "Steps between held-out evaluations; 0: only at start and end."
-    )
-    evaluation__max_rows = _number("evaluation__max_rows", "Held-out rows used", "At most so many per evaluation.")
-    limits__max_wall_seconds = _number(
-        "limits__max_wall_seconds", "Time limit", "Seconds. The job stops there and keeps its adapter."
-    )
-    limits__max_batches_without_signal = _number(
-        "limits__max_batches_without_signal",
-        "Batches without signal",
-        "So many in a row in which all answers to a prompt score alike end the job: there is nothing to learn from.",
-    )
-    limits__max_tokens_sampled = _number(
-        "limits__max_tokens_sampled", "Sampled tokens, at most", "The job stops there. Empty: no limit."
-    )
-    limits__max_tokens_trained = _number(
-        "limits__max_tokens_trained", "Trained tokens, at most", "The job stops there. Empty: no limit."
-    )
-    limits__max_accelerator_seconds = _number(
-        "limits__max_accelerator_seconds",
-        "Accelerator-seconds, at most",
-        "Its share of rollout plus its time in the trainer. Empty: no limit.",
-    )
-    environment__system_prompt = forms.CharField(
+    rows = forms.ChoiceField(
+        choices=[(name, title) for name, (_, title, _) in ROWS.items()],
+        initial="dataset",
         required=False,
-        max_length=8000,
-        label="System prompt",
-        help_text="Put before every prompt that brings none of its own.",
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Answer with the number alone."}),
+        label="Prompts from",
+        widget=forms.RadioSelect,
+    )
+    dataset_version = ModelChoiceField(
+        queryset=DatasetVersion.objects.none(),
+        required=False,  # not where tasks are generated
+        label="Dataset",
+    )
+    reward_version = ModelChoiceField(
+        queryset=RewardVersion.objects.none(), label="Reward", error_messages={"required": "Choose a reward."}
+    )
+    environment__type = forms.ChoiceField(
+        choices=[(name, title) for name, (_, title, _) in ENVIRONMENT_TYPES.items()],
+        initial="single_turn",
+        required=False,
+        label="Environment",
+        widget=forms.RadioSelect,
+    )
+    training__algorithm = forms.ChoiceField(
+        choices=[(name, title) for name, (title, _) in ALGORITHMS.items()],
+        initial="grpo",
+        label="Algorithm",
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose an algorithm."},
     )
     start_from = ModelChoiceField(queryset=AdapterVersion.objects.none(), required=False, widget=forms.HiddenInput)
     seed = forms.IntegerField(
@@ -240,6 +110,9 @@ class JobForm(forms.Form):
             field = self.fields[name]
             assert isinstance(field, ModelChoiceField)
             field.queryset = queryset
+        self.fields["environment__dataset"].widget.attrs["list"] = "reasoning-gym-tasks"
+        self._offer("environment__documents_sha256", [(one.sha256, one.name) for one in list_document_sets(tenant)])
+        self._offer("environment__token_name", [(one.name, one.name) for one in list_environment_tokens(tenant)])
 
     def _find_source(self, adapters: QuerySet[AdapterVersion]) -> AdapterVersion | None:
         """The adapter version the job is to start from; None too where it is gone or was never the tenant's."""
@@ -249,14 +122,117 @@ class JobForm(forms.Form):
         except ValidationError:  # no id at all
             return None
 
+    def _offer(self, name: str, choices: list[tuple[str, str]]) -> None:
+        """A select of what the tenant has; a value that is gone stays, for the check that says so."""
+        value = str(self[name].value() or "")
+        if value and value not in dict(choices):
+            choices = [*choices, (value, f"{value[:16]} (not there)")]
+        self.fields[name].widget = forms.Select(choices=[("", "None"), *choices])
+
+    def groups(self) -> dict[str, list[forms.BoundField]]:
+        """The settings' fields as the page groups them."""
+        return {group: [self[name] for name in names] for group, names in GROUPS.items()}
+
+    def is_folded_open(self) -> bool:
+        """Whether something in a fold is wrong or not as it comes."""
+        return any(self[name].errors or self._differs(name) for name in FOLDED)
+
+    def _differs(self, name: str) -> bool:
+        bound = self[name]
+        return bool(bound.field.has_changed(type(self).base_fields[name].initial, bound.value()))
+
+    def applies(self, name: str) -> bool:
+        """Whether the setting counts, by what else was chosen."""
+        when = WHEN.get(name)
+        if when is None:
+            return True
+        value = self.environment_type if when.name == "environment__type" else self.cleaned_data.get(when.name)
+        return (value in when.values) if when.values else bool(value)
+
+    @property
+    def rows_from(self) -> str:
+        return str(self.cleaned_data.get("rows") or "dataset")
+
+    @property
+    def environment_type(self) -> str:
+        """A type of ``engine.spec.Environment``; where the rows are reasoning-gym's, so is the environment."""
+        if self.rows_from != "dataset":
+            return "reasoning_gym"
+        return str(self.cleaned_data.get("environment__type") or "single_turn")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        cleaned["rows"] = self.rows_from
+        for name in WHEN:
+            if not self.applies(name):
+                self.errors.pop(name, None)
+                cleaned.pop(name, None)
+        if self.rows_from == "generated":
+            self.errors.pop("dataset_version", None)
+            cleaned["dataset_version"] = None
+        elif not cleaned.get("dataset_version") and "dataset_version" not in self.errors:
+            self.add_error("dataset_version", "Choose a dataset.")
+        settings = self.to_settings()
+        for section, model in {**SECTIONS, "environment": ENVIRONMENTS[self.environment_type]}.items():
+            given = {name: value for name, value in settings.get(section, {}).items() if name != "type"}
+            try:
+                model.model_validate(given)
+            except SpecError as error:
+                self._add_spec_errors(section, field_errors(error, given))
+        return cleaned
+
+    def _add_spec_errors(self, section: str, errors: list[FieldError]) -> None:
+        """Each at its field: a rule across fields begins with the name of the one to change."""
+        for item in errors:
+            setting = item.field.split(".")[0] or item.message.split(" ", 1)[0]
+            name = f"{section}{NAME_SEPARATOR}{setting}"
+            if name in self.fields and name not in self.errors:
+                said = PATTERN_WORDS[name] if name in PATTERN_WORDS and "pattern" in item.message else None
+                self.add_error(name, said or sentence(item, label=str(self[name].label)))
+            elif name not in self.fields:
+                self.add_error(None, sentence(item, label=section.capitalize()))
+
     def to_settings(self) -> dict[str, Any]:
-        """The sections of ``engine.spec.JobSpec`` the form covers."""
-        settings: dict[str, Any] = {"seed": self.cleaned_data["seed"]}
-        for name, value in self.cleaned_data.items():
-            section, separator, setting = name.partition(NAME_SEPARATOR)
-            if separator:
-                settings.setdefault(section, {})[setting] = value
+        """The sections of ``engine.spec.JobSpec`` the form covers, without what does not apply."""
+        settings: dict[str, Any] = {"environment": {"type": self.environment_type}}
+        if "seed" in self.cleaned_data:
+            settings["seed"] = self.cleaned_data["seed"]
+        known = ENVIRONMENTS[self.environment_type].model_fields
+        for name in [*TEXTS, "training__algorithm"]:
+            section, setting = name.split(NAME_SEPARATOR)
+            if name not in self.cleaned_data or not self.applies(name):
+                continue
+            if section != "environment" or setting in known:
+                value = self.cleaned_data[name]
+                is_object = isinstance(self.fields[name], forms.JSONField)
+                settings.setdefault(section, {})[setting] = {} if is_object and value is None else value
         return settings
+
+    def add_service_error(self, error: ServiceError) -> None:
+        """A refusal of the services, at the fields it names; the rest above the form."""
+        for item in error.fields:
+            name = item.field.replace(".", NAME_SEPARATOR)
+            if "grader environment needs" in item.message:
+                name = "reward_version"
+            if name not in self.fields:
+                self.add_error(None, sentence(item, label=item.field))
+            elif name not in self.errors:
+                self.add_error(name, sentence(item, label=str(self[name].label)))
+        if not error.fields:
+            self.add_error(None, f"{error.message} {error.hint}".strip())
+
+
+_SHAPES: dict[str, dict[str, Any]] = {
+    "environment__system_prompt": {"rows": 3, "placeholder": "Answer with the number alone."},
+    "environment__dataset": {"placeholder": "countdown"},
+    "environment__url": {"placeholder": "https://environment.example.org"},
+    "training__overlong_buffer": {"placeholder": "the algorithm's own"},
+    "training__max_sampling_rounds": {"placeholder": "the algorithm's own"},
+    "limits__max_tokens_sampled": {"placeholder": "no limit"},
+    "limits__max_tokens_trained": {"placeholder": "no limit"},
+    "limits__max_accelerator_seconds": {"placeholder": "no limit"},
+}
+JobForm.base_fields |= {name: setting_field(name, *text, **_SHAPES.get(name, {})) for name, text in TEXTS.items()}
 
 
 class ControlForm(forms.Form):
@@ -266,10 +242,13 @@ class ControlForm(forms.Form):
         super().__init__(*args, **kwargs)
         ((name, field),) = self.fields.items()
         field.error_messages["required"] = field.error_messages["invalid"] = f"{field.label} must be a whole number."
-        for validator in _validators(JobControl.model_fields[name], str(field.label)):
-            field.validators.append(validator)
-            limit = "min" if isinstance(validator, MinValueValidator) else "max"
-            field.widget.attrs[limit] = validator.limit_value
+        for rule in JobControl.model_fields[name].metadata:
+            if isinstance(rule, Ge):
+                field.validators.append(MinValueValidator(rule.ge, f"{field.label} must be at least {rule.ge}."))
+                field.widget.attrs["min"] = rule.ge
+            elif isinstance(rule, Le):
+                field.validators.append(MaxValueValidator(rule.le, f"{field.label} must be at most {rule.le}."))
+                field.widget.attrs["max"] = rule.le
 
     @property
     def number(self) -> int:
@@ -287,33 +266,3 @@ class PriorityForm(ControlForm):
     priority = forms.IntegerField(
         label="Priority", help_text="From -10 to 10. Of your own jobs, those with the highest number go first."
     )
-
-
-def form_field_names() -> dict[str, str]:
-    """Names the service uses -> names of the form's fields."""
-    return {name.replace(NAME_SEPARATOR, "."): name for name in JobForm.base_fields}
-
-
-def initial_from_job(job: Job) -> dict[str, Any]:
-    """A form that would make the same job again, with as many steps as it has by now."""
-    values: dict[str, Any] = {
-        "name": f"{job.name} (again)"[:200],
-        "dataset_version": job.dataset_version_id,
-        "reward_version": job.reward_version_id,
-        "base_model": job.base_model_id,
-        "start_from": job.start_from_id,
-        "seed": job.spec.get("seed", 0),
-    }
-    for section in SECTIONS:
-        for setting, value in job.spec.get(section, {}).items():
-            values[f"{section}{NAME_SEPARATOR}{setting}"] = value
-    return {**values, "training__steps": job.steps}
-
-
-def initial_from_adapter(adapter: AdapterVersion) -> dict[str, Any]:
-    """A form for a job like the adapter's own that continues from it."""
-    return {
-        **initial_from_job(adapter.job),
-        "name": f"{adapter.job.name} (continued)"[:200],
-        "start_from": adapter.pk,
-    }

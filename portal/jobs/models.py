@@ -38,7 +38,14 @@ class Job(models.Model):
     name = models.CharField(max_length=200)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="jobs")
-    dataset_version = models.ForeignKey(DatasetVersion, on_delete=models.RESTRICT, related_name="jobs")
+    dataset_version = models.ForeignKey(
+        DatasetVersion,
+        on_delete=models.RESTRICT,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        help_text="Empty: the environment makes the job's rows.",
+    )
     reward_version = models.ForeignKey(RewardVersion, on_delete=models.RESTRICT, related_name="jobs")
     start_from = models.ForeignKey(
         "adapters.AdapterVersion", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
@@ -87,6 +94,11 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def rows_from(self) -> str:
+        """Where the job's rows come from, for people: a dataset version or a generator."""
+        return str(self.dataset_version or f"reasoning-gym {self.spec['environment']['dataset']}")
 
     @property
     def is_finished(self) -> bool:

@@ -25,6 +25,7 @@ from engine.events import Event, EventBatch
 from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
 from portal.datasets.models import DatasetVersion
+from portal.environments.selectors import environment_faults
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded, field_errors
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
@@ -48,7 +49,7 @@ def create_job(
     user: User,
     name: str,
     base_model_id: str,
-    dataset_version: DatasetVersion,
+    dataset_version: DatasetVersion | None,
     reward_version: RewardVersion,
     settings: dict[str, Any],
     start_from: AdapterVersion | None = None,
@@ -56,6 +57,7 @@ def create_job(
 ) -> Job:
     """Create a job and send it to the engine.
 
+    ``dataset_version`` may be None where the environment makes its own rows.
     ``settings`` holds any of the sections ``environment``, ``sampling``, ``training``, ``lora``, ``evaluation``,
     ``limits`` and ``seed`` of ``engine.spec.JobSpec``; what is left out takes its default. With ``start_from`` the job
     continues from that adapter version, whose base model and LoRA settings it must have; the latter are its default.
@@ -64,10 +66,7 @@ def create_job(
     Raises InvalidInput (field errors), QuotaExceeded, Conflict (key used for another request), NotAllowed, Http404.
     """
     require_writer(tenant=tenant, user=user)
-    if dataset_version.dataset.tenant_id != tenant.pk or reward_version.reward_function.tenant_id != tenant.pk:
-        raise Http404("No such dataset or reward version.")
-    if start_from is not None and start_from.job.tenant_id != tenant.pk:
-        raise Http404("No such adapter version.")
+    require_own(tenant=tenant, dataset_version=dataset_version, reward_version=reward_version, start_from=start_from)
     job_id = uuid.uuid4()
     spec = build_spec(
         job_id=job_id,
@@ -79,7 +78,7 @@ def create_job(
         settings=settings,
         start_from=start_from,
     )
-    request = [spec.name, base_model_id, str(dataset_version.pk), str(reward_version.pk), settings]
+    request = [spec.name, base_model_id, str(dataset_version and dataset_version.pk), str(reward_version.pk), settings]
     if start_from is not None:
         request.append(str(start_from.pk))
     request_sha256 = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
@@ -90,6 +89,8 @@ def create_job(
             earlier = Job.objects.filter(tenant=tenant, idempotency_key=idempotency_key).first()
             if earlier is not None:
                 return _same_request(earlier, request_sha256)
+        if faults := environment_faults(tenant, spec.environment):
+            raise InvalidInput("The job was not created.", fields=faults)
         _check_quota(tenant)
         job = Job.objects.create(
             id=job_id,
@@ -111,6 +112,22 @@ def create_job(
         transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
         transaction.on_commit(lambda: wake_readers([job]))
     return job
+
+
+def require_own(
+    *,
+    tenant: Tenant,
+    dataset_version: DatasetVersion | None,
+    reward_version: RewardVersion,
+    start_from: AdapterVersion | None,
+) -> None:
+    """Raises Http404 where something a job is to be made of is not the tenant's."""
+    if dataset_version is not None and dataset_version.dataset.tenant_id != tenant.pk:
+        raise Http404("No such dataset version.")
+    if reward_version.reward_function.tenant_id != tenant.pk:
+        raise Http404("No such reward version.")
+    if start_from is not None and start_from.job.tenant_id != tenant.pk:
+        raise Http404("No such adapter version.")
 
 
 def _same_request(earlier: Job, request_sha256: str) -> Job:

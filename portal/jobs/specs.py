@@ -26,12 +26,15 @@ def build_spec(
     tenant: Tenant,
     name: str,
     base_model_id: str,
-    dataset_version: DatasetVersion,
+    dataset_version: DatasetVersion | None,
     reward_version: RewardVersion,
     settings: dict[str, Any],
     start_from: AdapterVersion | None,
 ) -> JobSpec:
-    """The spec of a new job; all it names is the tenant's own. Raises InvalidInput with everything that is wrong."""
+    """The spec of a new job; all it names is the tenant's own. Raises InvalidInput with everything that is wrong.
+
+    Without a dataset version the environment has to make the rows (``reasoning_gym``).
+    """
     errors = []
     base_model = find_base_model(base_model_id)
     if base_model is None:
@@ -39,7 +42,9 @@ def build_spec(
         errors.append(FieldError("base_model", f"Unknown base model {base_model_id!r}. Offered: {offered}."))
     if not name.strip():
         errors.append(FieldError("name", "Give the job a name."))
-    if dataset_version.train_rows < 1:
+    if dataset_version is None and not makes_rows(settings.get("environment")):
+        errors.append(FieldError("dataset_version", "Choose a dataset version; only reasoning_gym makes its own rows."))
+    if dataset_version is not None and dataset_version.train_rows < 1:
         errors.append(FieldError("dataset_version", "This dataset version has no training rows."))
     errors += [
         FieldError(section, "is not a known setting; check the spelling")
@@ -56,7 +61,7 @@ def build_spec(
         "tenant_id": tenant.pk.hex,
         "name": name.strip(),
         "base_model": base_model.to_spec().model_dump(),
-        "dataset": dataset_version.to_ref().model_dump(),
+        "dataset": dataset_version.to_ref().model_dump() if dataset_version else None,
         "reward": reward_version.spec,
         "weight": tenant.weight,
     }
@@ -71,6 +76,11 @@ def build_spec(
     if start_from is not None:
         _check_same_lora(spec.lora, start_from)
     return spec
+
+
+def makes_rows(environment: Any) -> bool:
+    """Whether an environment, as sent, makes the job's rows itself."""
+    return isinstance(environment, dict) and environment.get("type") == "reasoning_gym"
 
 
 def _start_errors(adapter: AdapterVersion, base_model_id: str) -> list[FieldError]:

@@ -1,11 +1,15 @@
 from django.urls import path
 
-from portal.jobs import views
+from portal.jobs import new_views, views
 
 app_name = "jobs"
 urlpatterns = [
     path("", views.job_list, name="list"),
-    path("new/", views.job_new, name="new"),
+    path("new/", new_views.job_new, name="new"),
+    # Parts of the new-job page.
+    path("new/preview/", new_views.job_preview, name="new-preview"),
+    path("new/datasets/", new_views.dataset_choices, name="new-datasets"),
+    path("new/rewards/", new_views.reward_choices, name="new-rewards"),
     path("<uuid:job_id>/", views.job_detail, name="detail"),
     path("<uuid:job_id>/pause/", views.job_pause, name="pause"),
     path("<uuid:job_id>/resume/", views.job_resume, name="resume"),

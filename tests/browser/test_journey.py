@@ -65,11 +65,15 @@ def create_a_mixed_reward(page: Page) -> None:
 
 def start_a_job(page: Page) -> None:
     page.get_by_role("link", name="Start a job").click()
-    page.get_by_label("Name").fill("first try")
-    page.get_by_label("Dataset version").select_option(index=1)
-    page.get_by_label("Reward version").select_option(index=1)
-    page.get_by_role("button", name="Quick look").click()
-    expect(page.locator("[data-estimate=total]")).to_have_text("128")  # 8 steps x 4 prompts x 4 answers
+    page.get_by_label("Name", exact=True).fill("first try")
+    expect(page.get_by_role("radio", name="sums v1")).to_be_checked()  # the only one there is
+    expect(page.get_by_role("radio", name="right and short v1")).to_be_checked()
+    page.get_by_role("button", name="Next: episodes").click()
+    page.get_by_role("button", name="Next: learning").click()
+    page.get_by_role("button", name="Quick try").click()
+    expect(page.locator("[data-part=estimate]")).to_contain_text("Episodes128")  # 8 steps x 4 prompts x 4 answers
+    page.get_by_role("button", name="Next: review").click()
+    expect(page.locator("[data-part=review]")).to_contain_text("sums v1")
     page.get_by_role("button", name="Start job").click()
     expect(page.get_by_text("Waiting for the engine to take the job.")).to_be_visible()
     expect(page.get_by_text("Live", exact=True)).to_be_visible()

@@ -160,7 +160,9 @@ def test_a_job_continues_from_an_adapter(page: Page, ours: Owned, aside: Aside) 
     page.goto(f"/jobs/{ours.job.pk}/")
     page.get_by_role("link", name="Continue from version 1").click()
     expect(page.get_by_text("Continues from")).to_be_visible()
-    expect(page.locator("[data-estimate=total]")).to_have_text("128")  # 2 steps x 8 prompts x 8 answers
+    expect(page.locator("[data-part=estimate]")).to_contain_text("Episodes128")  # 2 steps x 8 prompts x 8 answers
+    page.get_by_role("button", name="Review").click()
+    expect(page.locator("[data-part=review]")).to_contain_text("first job v1")
     page.get_by_role("button", name="Start job").click()
     expect(page.get_by_text("continues from")).to_contain_text("first job v1")
     job = aside(Job.objects.exclude(pk=ours.job.pk).get)

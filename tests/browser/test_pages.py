@@ -52,6 +52,7 @@ def addresses(ours: Owned) -> list[str]:
         f"/jobs/new/?start_from={ours.adapter.pk}",
         f"/jobs/{ours.job.pk}/",
         "/adapters/",
+        "/environments/",
         f"/adapters/{ours.adapter.pk}/",
         "/tokens/",
         "/members/",
@@ -113,12 +114,6 @@ def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned
     page.goto("/rewards/new/")
     page.get_by_role("radio", name="Weighted mix").check()
     page.get_by_role("button", name="Save reward").click()
-    page.wait_for_load_state()
-    assert violations(page) == []
-    page.goto("/jobs/new/")
-    page.get_by_text("More settings").click()
-    page.get_by_label("LoRA rank", exact=True).fill("64")
-    page.get_by_role("button", name="Start job").click()
     page.wait_for_load_state()
     assert violations(page) == []
     page.goto("/datasets/new/")

@@ -38,13 +38,15 @@ def test_a_job_from_the_form_to_the_adapter(page: Page, ours: Tenant) -> None:
     page.wait_for_url("**/")
 
     page.goto("/jobs/new/")
-    page.get_by_label("Name").fill("in the browser")
-    choose(page, "Dataset version", "browsed rows")
-    choose(page, "Reward version", "browsed reward")
+    page.get_by_label("Name", exact=True).fill("in the browser")
+    page.get_by_role("radio", name="browsed rows").check()
+    page.get_by_role("radio", name="browsed reward").check()
     page.locator("input[name=base_model][value=tiny]").check()
-    page.get_by_role("button", name="Quick look").click()
-    page.get_by_text("More settings").click()
+    page.get_by_role("button", name="Next: episodes").click()
+    page.get_by_role("button", name="Next: learning").click()
+    page.get_by_role("button", name="Quick try").click()
     page.locator("[name=lora__rank]").fill("4")
+    page.get_by_role("button", name="Next: review").click()
     page.get_by_role("button", name="Start job").click()
 
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/"))
@@ -64,10 +66,3 @@ def test_a_job_from_the_form_to_the_adapter(page: Page, ours: Tenant) -> None:
         assert {"adapter_model.safetensors", "adapter_config.json"} <= {
             name.rsplit("/", 1)[-1] for name in archive.namelist()
         }
-
-
-def choose(page: Page, label: str, text: str) -> None:
-    """Select the option whose text starts with ``text``."""
-    field = page.get_by_label(label)
-    option = field.locator("option").filter(has_text=text).first
-    field.select_option(value=option.get_attribute("value"))

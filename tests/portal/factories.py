@@ -30,6 +30,8 @@ from portal.adapters.models import AdapterVersion
 from portal.base_models.services import BUNDLED_ID
 from portal.datasets.models import DatasetVersion
 from portal.datasets.services import create_dataset_version
+from portal.environments.models import DocumentSet, EnvironmentToken
+from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.models import Job
 from portal.jobs.services import create_job, ingest_events
 from portal.rewards.models import RewardVersion
@@ -51,6 +53,8 @@ class Owned:
     reward_version: RewardVersion
     job: Job
     adapter: AdapterVersion
+    document_set: DocumentSet
+    environment_token: EnvironmentToken
 
     @property
     def ids(self) -> dict[str, Any]:
@@ -65,11 +69,13 @@ class Owned:
             "reward_version_id": self.reward_version.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
+            "document_set_id": self.document_set.pk,
+            "environment_token_id": self.environment_token.pk,
         }
 
 
 def build_owned(name: str) -> Owned:
-    """A tenant with an owner, a dataset, a reward function, a running job and its first adapter version."""
+    """A tenant with an owner and one of everything: a running job, its first adapter version and all they need."""
     user = create_user(username=name, email=f"{name}@example.org", password="correct horse battery")
     tenant = create_tenant(name=name.title(), slug=name)
     add_member(tenant=tenant, user=user, role=Role.OWNER)
@@ -91,7 +97,10 @@ def build_owned(name: str) -> Owned:
     path = write_adapter(job, version=1)
     ingest_events(batch=make_batch(job, status("running", "Training."), step(1), published(job, 1, path)))
     job.refresh_from_db()
-    return Owned(user, tenant, dataset_version, reward_version, job, job.adapter_versions.get())
+    document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
+    environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
+    adapter = job.adapter_versions.get()
+    return Owned(user, tenant, dataset_version, reward_version, job, adapter, document_set, environment_token)
 
 
 def jsonl(*rows: Any) -> io.BytesIO:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -13,10 +14,12 @@ from portal.api import serializers
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.datasets.selectors import get_dataset_version
 from portal.errors import FieldError, InvalidInput
+from portal.jobs.estimates import estimate_job
 from portal.jobs.models import Job
 from portal.jobs.selectors import get_job, list_jobs, read_news
 from portal.jobs.services import cancel_job, create_job, extend_job, pause_job, resume_job, set_priority
 from portal.rewards.selectors import get_reward_version
+from portal.tenants.models import Scope, Tenant
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -46,19 +49,37 @@ class JobsView(TenantListView[Job]):
             raise InvalidInput(
                 "The job was not created.", fields=[FieldError("Idempotency-Key", "must have at most 200 characters")]
             )
-        start_from = get_adapter_version(self.tenant, data["start_from"]) if data["start_from"] else None
-        job = create_job(
-            tenant=self.tenant,
-            user=self.user,
-            name=data["name"],
-            base_model_id=data["base_model"],
-            dataset_version=get_dataset_version(self.tenant, data["dataset_version"]),
-            reward_version=get_reward_version(self.tenant, data["reward_version"]),
-            settings=data["settings"],
-            start_from=start_from,
-            idempotency_key=key,
-        )
+        job = create_job(tenant=self.tenant, user=self.user, idempotency_key=key, **_job_arguments(self.tenant, data))
         return Response(serializers.JobOutput(job).data, status=201)
+
+
+def _job_arguments(tenant: Tenant, data: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for as arguments of the services; raises Http404 where the tenant has no such object."""
+    dataset_version, start_from = data["dataset_version"], data["start_from"]
+    return {
+        "name": data["name"],
+        "base_model_id": data["base_model"],
+        "dataset_version": get_dataset_version(tenant, dataset_version) if dataset_version else None,
+        "reward_version": get_reward_version(tenant, data["reward_version"]),
+        "settings": data["settings"],
+        "start_from": get_adapter_version(tenant, start_from) if start_from else None,
+    }
+
+
+class EstimateView(ApiView):
+    required_scope = Scope.READ  # an estimate changes nothing
+
+    @extend_schema(
+        summary="Estimate a job before it starts",
+        description="Takes what starts a job and says what it would take and what speaks against it. Starting a job "
+        "does not repeat the checks of rewards and prompt lengths: ask here first.",
+        request=serializers.EstimateInput,
+        responses={200: serializers.EstimateOutput, **ERRORS},
+    )
+    def post(self, request: Request) -> Response:
+        data = validated(serializers.EstimateInput(data=request.data))
+        estimate = estimate_job(tenant=self.tenant, **_job_arguments(self.tenant, data))
+        return Response(serializers.EstimateOutput(estimate.as_json()).data)
 
 
 class JobView(ApiView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from engine.environments.protocol import EpisodeError, Observation
 from engine.environments.timing import StageTimes
 from engine.environments.turns import turn_seed
 from engine.environments.worker import EnvironmentWorker
-from engine.spec import Brevity, EnvironmentReward, ExactMatch, Mix, MixPart, Remote, Tools
-from engine.types import Completion, RolloutRequest
+from engine.spec import Brevity, EnvironmentReward, ExactMatch, Mix, MixPart, Python, Remote, Tools
+from engine.types import Completion, RolloutRequest, Sample, Score
 from tests.engine.environments.playing import ADAPTER, CALL, ROW, Model, Scripted, job, play, put_in
 
 ANYWHERE = Remote(url="http://environment.invalid")
@@ -358,6 +358,53 @@ async def test_the_environments_reward_mixes_with_the_tenants(
     (trajectory,) = (await play(worker, job(ANYWHERE, grader=grader), model)).group.trajectories
     assert trajectory.score.parts == {"own": 0.5, "right": 1, "environment_reward": 0.5, "environment_turns": 2}
     assert trajectory.score.total == pytest.approx((3 * 0.5 + 1) / 4)
+
+
+async def test_graders_may_read_every_turn(worker: EnvironmentWorker, renderer: ChatRenderer) -> None:
+    grader = ExactMatch(
+        input="{{ sample.turns[0].content }}/{{ sample.turns[1].role }}: {{ sample.turns[1].content }}",
+        reference=f"{CALL}/tool: 42",
+    )
+    model = use(worker, Model(renderer, [CALL, "It is 42."], ["It is 42."]))
+    first, second = (await play(worker, job(Tools(), grader=grader), model)).group.trajectories
+    assert (first.score.total, first.score.error) == (1, False)
+    assert (second.score.total, second.score.error_kind) == (0, "grader")
+    assert second.score.reason == "sample.turns[1] is not there"
+
+
+class CountingSandbox:
+    """Scores a group by how many samples it has."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+
+    async def score_batch(self, grader: object, samples: Sequence[Sample], **_: object) -> list[Score]:
+        self.groups.append([sample.completion for sample in samples])
+        return [Score(1 / len(samples)) for _ in samples]
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_batch_function_gets_the_groups_whole_episodes_at_once(
+    worker: EnvironmentWorker, renderer: ChatRenderer
+) -> None:
+    sandbox = CountingSandbox()
+    worker._scorer._make_sandbox = lambda: sandbox
+
+    def answer(text: str, turn: int) -> str | None:
+        if text == "broken":
+            raise EpisodeError("it broke")
+        return "go on" if turn == 1 else None
+
+    put_in(worker, Scripted(answer))
+    grader = Python(code="def rewards(samples): return [0] * len(samples)", function="rewards", batch=True)
+    model = use(worker, Model(renderer, ["1", "7"], ["broken"], ["2", "42"]))
+    group = (await play(worker, job(ANYWHERE, grader=grader), model)).group
+    assert sandbox.groups == [["7", "42"]]
+    assert [t.score.total for t in group.trajectories] == [0.5, 0, 0.5]
+    broken = group.trajectories[1].score
+    assert (broken.error, broken.error_kind, broken.reason) == (True, "environment", "it broke")
 
 
 # --- time ---

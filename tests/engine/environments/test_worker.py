@@ -17,7 +17,10 @@ from engine.spec import (
     DatasetRow,
     Grader,
     JobSpec,
+    Judge,
     Message,
+    Mix,
+    MixPart,
     Numeric,
     Regex,
     RewardSpec,
@@ -107,6 +110,31 @@ async def test_the_base_has_no_adapter_version(worker: EnvironmentWorker) -> Non
     assert {t.adapter_version for t in group.trajectories} == {None}
 
 
+JUDGED = Mix(
+    parts=[
+        MixPart(name="verdict", grader=Judge(prompt="Is {{ sample.completion }} right?")),
+        MixPart(name="right", grader=Numeric()),
+    ]
+)
+
+
+async def test_a_judge_is_drawn_from_the_base_for_the_job_and_counted(tiny_model: Path, rollout: FakeRollout) -> None:
+    async def draw(request: RolloutRequest) -> list[Completion]:
+        if request.policy != BASE:
+            return await rollout(request)
+        assert request.job_id == JOB
+        return [Completion([7, 2], [0.0, 0.0], "5", "stop", "base")]
+
+    worker = EnvironmentWorker(tiny_model, 2, draw)
+    result = await run(worker, spec(JUDGED))
+    await worker.close()
+    assert [t.score.total for t in result.group.trajectories] == [0.75, 0.25, 0.25]
+    assert [t.score.judge_tokens for t in result.group.trajectories] == [2, 2, 2]
+    assert {t.adapter_version for t in result.group.trajectories} == {3}
+    sampled = [span for span in result.spans if span.stage == "rollout"]
+    assert sum(span.tokens for span in sampled) == 9 + 6
+
+
 async def test_spans_cover_rollout_then_grading(worker: EnvironmentWorker) -> None:
     sampling, grading = (await run(worker, spec(Numeric()))).spans
     assert (sampling.stage, sampling.tokens, grading.stage, grading.tokens) == ("rollout", 9, "environment", 0)
@@ -185,4 +213,4 @@ async def test_cancelling_a_group_drops_its_gradings_that_wait(worker: Environme
     rollout.texts = ("42", "42", "42")
     trajectories = (await run(worker, spec(Numeric()))).group.trajectories
     assert [t.score.total for t in trajectories] == [1, 1, 1]
-    assert not worker._graders._queues
+    assert not worker._scorer.graders._queues

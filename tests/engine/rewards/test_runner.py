@@ -15,8 +15,18 @@ import pytest
 import pytest_asyncio
 
 from engine.rewards.runner import GraderPool
-from engine.spec import DatasetRow, ExactMatch, Grader, Maths, Message, Mix, MixPart, Numeric, Regex, RewardSpec
-from engine.types import Score
+from engine.spec import (
+    DatasetRow,
+    DeclarativeGrader,
+    ExactMatch,
+    Maths,
+    Message,
+    Numeric,
+    ReasoningGymScore,
+    Regex,
+    Turn,
+)
+from engine.types import Sample, Score
 
 ENDLESS = Regex(pattern="(a+)+$")
 ENDLESS_COMPLETION = "a" * 60 + "b"  # 2^60 ways to split
@@ -30,10 +40,20 @@ async def pool() -> AsyncIterator[GraderPool]:
 
 
 async def score(
-    pool: GraderPool, grader: Grader, completion: str, answer: str = "", *, limit: float = 5, owner: str = "job"
+    pool: GraderPool,
+    grader: DeclarativeGrader,
+    completion: str,
+    answer: str = "",
+    *,
+    limit: float = 5,
+    owner: str = "job",
 ) -> Score:
-    row = DatasetRow(messages=[Message(role="user", content="?")], answer=answer)
-    return await pool.score(RewardSpec(grader=grader, timeout_seconds=limit), completion, row, owner=owner)
+    (score,) = await pool.score([grader], sample(completion, answer), timeout=limit, owner=owner)
+    return score
+
+
+def sample(completion: str, answer: str = "") -> Sample:
+    return Sample(DatasetRow(messages=[Message(role="user", content="?")], answer=answer), completion)
 
 
 def hang(pool: GraderPool, owner: str = "hanging", limit: float = 1) -> asyncio.Task[Score]:
@@ -52,18 +72,35 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_scores_come_back_whole(pool: GraderPool) -> None:
-    mix = Mix(
-        parts=[
-            MixPart(name="right", weight=1, grader=Numeric()),
-            MixPart(name="exact", weight=3, grader=ExactMatch()),
-        ]
-    )
-    result = await score(pool, mix, "It is 42.", "42")
-    assert result.total == pytest.approx(0.25)
-    assert result.parts == {"right": 1.0, "exact": 0.0}
-    assert result.reason == "exact: expected '42'"
-    assert not result.error and result.seconds > 0
+async def test_scores_come_back_whole_and_in_order(pool: GraderPool) -> None:
+    graders: list[DeclarativeGrader] = [Numeric(), ExactMatch(), Numeric(reference="none")]
+    right, exact, failed = await pool.score(graders, sample("It is 42.", "42"), timeout=5)
+    assert (right.total, right.reason, right.error) == (1.0, "", False)
+    assert (exact.total, exact.reason, exact.error) == (0.0, "expected '42'", False)
+    assert (failed.total, failed.error, failed.error_kind) == (0.0, True, "grader")
+    assert all(one.seconds > 0 for one in (right, exact, failed))
+
+
+async def test_the_whole_episode_reaches_the_grader(pool: GraderPool) -> None:
+    turns = [
+        Turn(role="assistant", content="6*7"),
+        Turn(role="tool", content="42"),
+        Turn(role="assistant", content="!"),
+    ]
+    episode = Sample(sample("").row, "!", turns)
+    (score,) = await pool.score([Numeric(input="{{ sample.turns[1].content }}", reference="42")], episode, timeout=5)
+    assert score.total == 1
+
+
+async def test_a_grader_that_raises_says_what_and_where(pool: GraderPool) -> None:
+    result = await score(pool, ReasoningGymScore(dataset="no_such_dataset"), "1", limit=30)
+    assert result.error and result.error_kind == "grader"
+    assert "RuntimeError" in result.reason and "no_such_dataset" in result.details and ", line " in result.details
+
+
+async def test_graders_that_run_together_time_out_together(pool: GraderPool) -> None:
+    scores = await pool.score([Numeric(), ENDLESS], sample(ENDLESS_COMPLETION, "1"), timeout=0.5)
+    assert [score.error_kind for score in scores] == ["timed_out", "timed_out"]
 
 
 async def test_many_calls_each_get_their_own_score(pool: GraderPool) -> None:
@@ -88,10 +125,12 @@ async def test_text_of_any_kind_passes(pool: GraderPool) -> None:
     ids=["catastrophic regex", "power tower", "a megabyte of formulas"],
 )
 async def test_an_endless_grading_is_stopped_at_its_limit(
-    pool: GraderPool, grader: Grader, completion: str, answer: str
+    pool: GraderPool, grader: DeclarativeGrader, completion: str, answer: str
 ) -> None:
     result = await score(pool, grader, completion, answer, limit=1)
-    assert result == Score(0.0, reason="timed out after 1 s and was stopped", error=True, seconds=1)
+    assert result == Score(
+        0.0, reason="timed out after 1 s and was stopped", error=True, seconds=1, error_kind="timed_out"
+    )
     assert (await score(pool, Numeric(), "1", "1")).total == 1
 
 
@@ -139,7 +178,8 @@ async def test_a_worker_that_is_killed_grades_once_more_and_is_then_an_error(poo
     assert not hanging.done()
     (second,) = pids(pool)
     os.kill(second, signal.SIGKILL)
-    assert await hanging == Score(0.0, reason="the grading process ended unexpectedly (signal 9)", error=True)
+    reason = "the grading process ended unexpectedly (signal 9)"
+    assert await hanging == Score(0.0, reason=reason, error=True, error_kind="killed")
     assert (await score(pool, Numeric(), "1", "1", owner="hanging")).total == 1
     assert not {first, second} & set(pids(pool))
 

@@ -61,7 +61,13 @@ def test_reward_functions(api, ours):
     body = {"name": "exact", "spec": {"grader": {"type": "exact_match", "ignore_case": True}}}
     answer = api.post("/api/v1/reward-functions/", body, "application/json")
     assert answer.status_code == 201
-    assert answer.json()["spec"]["grader"] == {"type": "exact_match", "ignore_case": True, "strip": True}
+    assert answer.json()["spec"]["grader"] == {
+        "type": "exact_match",
+        "input": "{{ sample.completion }}",
+        "reference": "{{ row.answer }}",
+        "ignore_case": True,
+        "strip": True,
+    }
     faulty = api.post("/api/v1/reward-functions/", {"name": "n", "spec": {"grader": {"type": "x"}}}, "application/json")
     assert faulty.status_code == 400
     assert faulty.json()["error"]["fields"][0]["field"] == "grader"

@@ -22,11 +22,14 @@ PLAIN = [
     "jobs:list",
     "jobs:new",
     "adapters:list",
+    "environments:overview",
+    "jobs:new-datasets",
+    "jobs:new-rewards",
     "tenants:tokens",
     "tenants:members",
 ]
 WITH_ID = routes_with_ids(without=NOT_PAGES)
-ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/")
+ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/")
 GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 
 

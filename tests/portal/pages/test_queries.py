@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from portal.datasets.services import create_dataset_version
+from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.services import create_job, ingest_events
 from portal.rewards.services import create_reward_version
 from portal.tenants.services import add_member, create_api_token, create_user
@@ -42,6 +43,12 @@ def add_jobs(ours: Owned, number: int) -> None:
     )
     last = [status("succeeded", "Done.")] if number % 2 else []
     ingest_events(batch=make_batch(job, status("running", "Training."), step(1), step(2), published(job, 1), *last))
+
+
+def add_environment_files(ours: Owned, number: int) -> None:
+    file = jsonl({"text": f"Document {number}."})
+    create_document_set(tenant=ours.tenant, user=ours.user, name=f"documents {number}", file=file)
+    create_environment_token(tenant=ours.tenant, user=ours.user, name=f"token-{number}", value="x")
 
 
 def add_members(ours: Owned, number: int) -> None:
@@ -76,6 +83,10 @@ def count_queries(browser: Client, path: str) -> int:
         ("rewards:list", add_rewards),
         ("jobs:list", add_jobs),
         ("jobs:new", add_datasets),
+        ("jobs:new", add_rewards),
+        ("jobs:new-datasets", add_datasets),
+        ("jobs:new-rewards", add_rewards),
+        ("environments:overview", add_environment_files),
         ("adapters:list", add_jobs),
         ("tenants:members", add_members),
         ("tenants:tokens", add_tokens),
@@ -93,3 +104,24 @@ def test_the_number_of_queries_is_constant(
         add(ours, number)
     assert count_queries(browser, path) == few
     assert few <= 20
+
+
+def test_an_estimate_costs_the_same_whatever_was_run_before(browser: Client, ours: Owned) -> None:
+    body = {
+        "name": "x",
+        "base_model": ours.job.base_model_id,
+        "dataset_version": ours.dataset_version.pk,
+        "reward_version": ours.reward_version.pk,
+    }
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.post(reverse("jobs:new-preview"), body).status_code == 200
+        return len(captured)
+
+    for number in range(2):
+        add_jobs(ours, number)
+    few = count()
+    for number in range(2, 12):
+        add_jobs(ours, number)
+    assert count() == few <= 30

@@ -55,7 +55,7 @@ def test_the_same_name_gets_the_next_version(ours):
             "grader.json_schema",
             "not a valid JSON schema",
         ),
-        ({"grader": {"type": "brevity", "target": 9, "limit": 3}}, "grader", "limit must be greater than target"),
+        ({"grader": {"type": "brevity", "target": 9, "limit": 3}}, "grader.limit", "limit must be greater than target"),
         ({"grader": {"type": "numeric"}, "timeout_seconds": 0}, "timeout_seconds", "greater than 0"),
         ({"grader": {"type": "mix", "parts": []}}, "grader.parts", "at least 1"),
         (

@@ -1,0 +1,20 @@
+from django.contrib import admin
+
+from portal.environments.models import DocumentSet, EnvironmentToken
+from portal.read_only_admin import ReadOnly
+
+
+@admin.register(DocumentSet)
+class DocumentSetAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "documents", "size_bytes", "created_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+    search_fields = ["name", "sha256"]
+
+
+@admin.register(EnvironmentToken)
+class EnvironmentTokenAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "created_at", "changed_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+    search_fields = ["name"]
