@@ -102,7 +102,8 @@ class RolloutSide:
         """Requests of another job, one after another, until cancelled."""
         ref = self._refs[index % max(1, len(self._refs) - 1)]
         while True:
-            tokens[0] += await self._all([self._request(ref, prompt, index, max_tokens, next(self._seeds))])
+            drawn = await self._all([self._request(ref, prompt, index, max_tokens, next(self._seeds))])
+            tokens[0] += drawn  # apart from the await: other streams add meanwhile
 
     def disturb(self, prompt: list[int], requests: int, max_tokens: int, seconds: float, publish: bool) -> float:
         """Tokens a second of a job's stream of requests; with ``publish`` another job publishes all the while."""
