@@ -70,7 +70,7 @@ def measured_times(data: dict[str, Any], name: str, cores: int) -> Times:
     stage, rollout = data["stages"][name], data["rollout"]
     return Times(
         call=rollout["start"], step=rollout["step"], token=rollout["token"], train=stage["train"], train_token=0.0,
-        commit=stage["commit"],
+        commit=stage["commit"], prepare=stage["prepare"],
         load=stage["load"], probe=stage["probe"], open=stage["open"],
         between=max(0.0, stage["between"] - stage["controller"]), controller=stage["controller"],
         environment=stage["environment"] / 2, reopen=stage["open"], rollout_cores=min(cores, stage["rollout_cores"]),

@@ -62,6 +62,8 @@ class Times:
     """Loading an adapter version into a rollout worker."""
     probe: float
     open: float = 0.05
+    prepare: float = 0.0
+    """Reading a job's dataset when it begins, in the controller."""
     between: float = 0.0
     """A step's rest, waiting for nothing that is shared."""
     controller: float = 0.0
@@ -284,6 +286,7 @@ async def run_job(pool: SimulatedPool, spec: JobSpec, log: Log, until: float = f
     """A job's course as in ``engine.job.JobRun``; no step begins after ``until``."""
     loop = asyncio.get_running_loop()
     pool.register(spec, 0)
+    await pool.controller.work(pool.times.prepare)
     commit = await pool.open_job(spec)
     policy, _ = await pool.publish(commit, [], [])
     prompt = range(pool.episodes.prompt)
