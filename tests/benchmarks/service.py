@@ -276,7 +276,7 @@ class Processes:
 
         self._found: dict[str, psutil.Process] = {}
         for process in psutil.Process().children():
-            command = process.cmdline()
+            command = " ".join(process.cmdline())  # Redis makes one word of its own
             for name, word in (("web", "uvicorn"), ("events", "celery"), ("redis", redis_server())):
                 if word in command:
                     self._found[name] = process
