@@ -16,6 +16,7 @@ from engine.events import EVENTS_QUEUE
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
+TENANT_SWEEP_SECONDS = 300
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -52,3 +53,12 @@ def sweep_commands_regularly(sender, **kwargs) -> None:
 
     resend_commands.delay()
     sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+
+
+@worker_ready.connect
+def sweep_tenants_regularly(sender, **kwargs) -> None:
+    """Remove tenants whose grace period has passed, and exports that have expired."""
+    from portal.tenants.tasks import sweep_tenants
+
+    sweep_tenants.delay()
+    sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)

@@ -15,6 +15,7 @@ urlpatterns = [
     path("download/<str:token>", download_adapter, name="adapter-download"),
     path("", include("portal.pages.urls")),
     path("", include("portal.tenants.urls")),
+    path("audit/", include("portal.audit.urls")),
     path("datasets/", include("portal.datasets.urls")),
     path("rewards/", include("portal.rewards.urls")),
     path("jobs/", include("portal.jobs.urls")),

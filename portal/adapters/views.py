@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 
+from portal.adapters.models import AdapterVersion
 from portal.adapters.selectors import get_adapter_version, list_adapter_versions
 from portal.adapters.services import create_download_link
 from portal.jobs.selectors import get_job
@@ -40,7 +41,7 @@ def adapter_detail(request: TenantRequest, adapter_id: uuid.UUID) -> HttpRespons
         "base_name": base_model.pk if base_model.source == base_model.Source.BUNDLED else base_model.location,
         "folder": f"{slugify(adapter.job.name) or 'adapter'}-v{adapter.version}",
         "vllm_rank": next((rank for rank in VLLM_RANKS if rank >= adapter.rank), adapter.rank),
-        "link": None if adapter.removed else request.build_absolute_uri(create_download_link(adapter=adapter)),
+        "link": None if adapter.removed else _link(request, adapter),
         "link_minutes": settings.DOWNLOAD_LINK_SECONDS // 60,
     }
     return render(request, "adapters/detail.html", context)
@@ -49,4 +50,9 @@ def adapter_detail(request: TenantRequest, adapter_id: uuid.UUID) -> HttpRespons
 @tenant_page
 def adapter_download(request: TenantRequest, adapter_id: uuid.UUID) -> HttpResponse:
     """A fresh signed link, followed at once."""
-    return redirect(create_download_link(adapter=get_adapter_version(request.tenant, adapter_id)))
+    adapter = get_adapter_version(request.tenant, adapter_id)
+    return redirect(create_download_link(adapter=adapter, user=request.user))
+
+
+def _link(request: TenantRequest, adapter: AdapterVersion) -> str:
+    return request.build_absolute_uri(create_download_link(adapter=adapter, user=request.user))

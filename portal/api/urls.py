@@ -1,4 +1,4 @@
-from django.urls import path
+from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
@@ -52,5 +52,6 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
+    path("", include("portal.api.tenant_urls")),
     path("<path:rest>", unknown_address),
 ]

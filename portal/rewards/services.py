@@ -10,6 +10,7 @@ from django.db.models import Max
 from pydantic import ValidationError
 
 from engine.spec import RewardSpec
+from portal.audit.services import record_change
 from portal.errors import FieldError, InvalidInput, field_errors
 from portal.json_values import unstorable_fields
 from portal.rewards.models import RewardFunction, RewardVersion
@@ -40,6 +41,8 @@ def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[s
         Tenant.objects.select_for_update().get(pk=tenant.pk)
         reward_function, _ = RewardFunction.objects.get_or_create(tenant=tenant, name=name)
         last = reward_function.versions.aggregate(last=Max("number"))["last"] or 0
-        return RewardVersion.objects.create(
+        version = RewardVersion.objects.create(
             reward_function=reward_function, number=last + 1, spec=normalised, created_by_id=user.pk
         )
+        record_change(tenant=tenant, user=user, action="reward.saved", target=version, after={"spec": normalised})
+    return version

@@ -56,6 +56,11 @@ def addresses(ours: Owned) -> list[str]:
         f"/adapters/{ours.adapter.pk}/",
         "/tokens/",
         "/members/",
+        "/settings/",
+        "/audit/",
+        "/audit/?actor=nobody",
+        "/accounts/email/",
+        "/accounts/2fa/totp/activate/",
         "/accounts/password/change/",
         "/accounts/2fa/",
         "/accounts/logout/",
@@ -80,6 +85,10 @@ def test_every_page_is_accessible_and_fits(
     page = context.new_page()
     page.goto("/accounts/login/")
     found = {"/accounts/login/": violations(page)}
+    for address in ("/accounts/password/reset/", "/accounts/signup/", "/invitations/none/"):
+        page.goto(address)
+        found[address] = violations(page)
+    page.goto("/accounts/login/")
     sign_in(page, "ours")
     for address in addresses(ours):
         page.goto(address)

@@ -6,11 +6,14 @@ import hashlib
 import io
 import json
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from engine.events import (
     AdapterPublished,
@@ -36,8 +39,9 @@ from portal.jobs.models import Job
 from portal.jobs.services import create_job, ingest_events
 from portal.rewards.models import RewardVersion
 from portal.rewards.services import create_reward_version
-from portal.tenants.models import Role, Tenant
-from portal.tenants.services import add_member, create_tenant, create_user
+from portal.tenants.invitations import create_invitation
+from portal.tenants.models import Role, Tenant, TenantExport
+from portal.tenants.services import add_member, create_api_token, create_tenant, create_user
 
 START = 1_700_000_000.0
 WEIGHTS = b"weights of an adapter"
@@ -56,10 +60,11 @@ class Owned:
     document_set: DocumentSet
     environment_token: EnvironmentToken
 
-    @property
+    @cached_property
     def ids(self) -> dict[str, Any]:
-        """Every id a route may take, by the name routes give it."""
+        """Every id a route may take, by the name routes give it; what needs making is made on first use."""
         return {
+            **build_extras(self),
             "tenant_id": self.tenant.pk,
             "dataset_id": self.dataset_version.dataset_id,
             "version_id": self.dataset_version.pk,
@@ -72,6 +77,31 @@ class Owned:
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
         }
+
+
+def build_extras(owned: Owned) -> dict[str, Any]:
+    """An API token, an open invitation and a finished export, by the names routes give their ids."""
+    token, _ = create_api_token(tenant=owned.tenant, user=owned.user, name="script")
+    address = f"invited@{owned.tenant.slug}.example"
+    sent = create_invitation(
+        tenant=owned.tenant, user=owned.user, email=address, role=Role.VIEWER, base_url="http://localhost/"
+    )
+    export = TenantExport.objects.create(
+        tenant=owned.tenant,
+        created_by=owned.user,
+        status=TenantExport.Status.READY,
+        expires_at=timezone.now() + timedelta(days=1),
+        size_bytes=3,
+    )
+    export.path.parent.mkdir(parents=True, exist_ok=True)
+    export.path.write_bytes(b"zip")
+    return {
+        "membership_id": owned.tenant.memberships.get(user=owned.user).pk,
+        "token_id": token.pk,
+        "invitation_id": sent.invitation.pk,
+        "export_id": export.pk,
+        "invitation_secret": sent.link.rstrip("/").rpartition("/")[2],
+    }
 
 
 def build_owned(name: str) -> Owned:

@@ -35,7 +35,7 @@ class AdapterView(ApiView):
 
 
 class AdapterLinkView(ApiView):
-    required_scope = Scope.READ  # making a link changes nothing
+    write_scope = Scope.ADAPTERS_READ  # a link hands out the weights
 
     @extend_schema(
         summary="Link to download an adapter version",
@@ -44,7 +44,7 @@ class AdapterLinkView(ApiView):
         responses={200: serializers.LinkOutput, **ERRORS, **CONFLICT},
     )
     def post(self, request: Request, adapter_id: uuid.UUID) -> Response:
-        link = create_download_link(adapter=get_adapter_version(self.tenant, adapter_id))
+        link = create_download_link(adapter=get_adapter_version(self.tenant, adapter_id), user=self.user)
         expires_at = timezone.now() + timedelta(seconds=settings.DOWNLOAD_LINK_SECONDS)
         output = serializers.LinkOutput({"url": request.build_absolute_uri(link), "expires_at": expires_at})
         return Response(output.data)

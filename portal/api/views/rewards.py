@@ -12,12 +12,14 @@ from portal.api.views.base import ERRORS, ApiView, TenantListView, validated
 from portal.rewards.models import RewardFunction
 from portal.rewards.selectors import get_reward_function, list_reward_functions
 from portal.rewards.services import create_reward_version
+from portal.tenants.models import Scope
 
 
 @extend_schema_view(
     get=extend_schema(summary="Reward functions", responses={200: serializers.RewardFunctionOutput, **ERRORS})
 )
 class RewardFunctionsView(TenantListView[RewardFunction]):
+    write_scope = Scope.REWARDS_WRITE
     serializer_class = serializers.RewardFunctionOutput
 
     def select(self) -> QuerySet[RewardFunction]:
