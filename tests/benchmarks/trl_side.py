@@ -33,10 +33,11 @@ class TrlSide:
         import trl
 
         torch.set_num_threads(threads)
+        self._output = tempfile.TemporaryDirectory(prefix="mbench-trl-")
         base = AutoModelForCausalLM.from_pretrained(model_dir, dtype=getattr(torch, dtype))
         model = PeftModel.from_pretrained(base, adapter, is_trainable=True)
         arguments = GRPOConfig(
-            output_dir=tempfile.mkdtemp(prefix="mbench-trl-"), use_cpu=device == "cpu", report_to=[], beta=0.0,
+            output_dir=self._output.name, use_cpu=device == "cpu", report_to=[], beta=0.0,
             bf16=False, fp16=False, gradient_checkpointing=False, loss_type="bnpo", num_generations=group,
             per_device_train_batch_size=group, learning_rate=learning_rate, max_grad_norm=max_grad_norm,
         )  # fmt: skip
