@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import ray
 from pydantic import ValidationError
 
+from engine.actors import RestartingActor
 from engine.config import EngineConfig
 from engine.events import ControlApplied, EventBatch, StatusChanged
 from engine.job import JobRun
 from engine.ledger import JobRecord, Ledger, Progress
-from engine.pool import Pool, PoolError
-from engine.spec import BaseModelSpec, JobControl, JobSpec
-from engine.types import Completion, RolloutRequest
+from engine.pool import Pool, PoolError, RayRollout
+from engine.spec import BaseModelSpec, JobControl, JobSpec, RewardSpec
+from engine.spec.trial import TrialReport
+from engine.trial import BaseModelAtHand, TrialGrader, Trials
+from engine.types import Completion, RolloutRequest, Sample, Score
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,8 @@ class Controller:
         self._pools: dict[str, asyncio.Task[Pool]] = {}
         self._models: dict[str, BaseModelSpec] = {}
         self._jobs: dict[str, tuple[JobRun, asyncio.Task[None]]] = {}
+        self._trials = Trials(self._pool, self._score_trial)
+        self._trial_grader = RestartingActor("trial grader", self._create_trial_grader)
         self._resumed = False
         self._news = asyncio.Event()
 
@@ -137,6 +143,33 @@ class Controller:
 
     async def acknowledge(self, acknowledged: dict[str, int]) -> None:
         self._ledger.acknowledge(acknowledged)
+
+    # --- reward trials ---
+
+    async def try_reward(self, trial_id: str, spec: dict[str, Any]) -> None:
+        """Run a reward trial (``RewardTrialSpec`` as JSON); a known one reports once more."""
+        self._resume()
+        self._trials.start(trial_id, spec)
+
+    async def cancel_trial(self, trial_id: str) -> None:
+        self._trials.cancel(trial_id)
+
+    async def next_trial_reports(self, after: int, timeout: float) -> tuple[int, list[TrialReport]]:
+        """What trials have reported after sequence number ``after``; see ``Trials.next_reports``."""
+        self._resume()
+        return await self._trials.next_reports(after, timeout)
+
+    async def _score_trial(
+        self, reward: RewardSpec, samples: list[Sample], tenant: str, owner: str, model: BaseModelAtHand | None
+    ) -> list[Score]:
+        scores: list[Score] = await self._trial_grader.call("score", reward, samples, tenant, owner, model)
+        return scores
+
+    def _create_trial_grader(self) -> ray.actor.ActorHandle:
+        actor: Any = ray.remote(TrialGrader).options(num_cpus=0, max_concurrency=1000)
+        this = ray.get_runtime_context().current_actor
+        handle: ray.actor.ActorHandle = actor.remote(self._config.grader_workers, partial(RayRollout, this))
+        return handle
 
     # --- pools ---
 

@@ -119,6 +119,16 @@ class Pool:
         """Make a job's share known, or changed, to rollout and trainer."""
         self._jobs[spec.job_id] = JobShare(spec.tenant_id, spec.weight, priority)
 
+    def register_share(self, owner: str, tenant_id: str, weight: float) -> None:
+        """Let something that is no job, as a reward trial, draw completions under its tenant's share."""
+        self._jobs[owner] = JobShare(tenant_id, weight, 0)
+
+    def forget_share(self, owner: str, tenant_id: str) -> float:
+        """Undo ``register_share``. Returns the rollout workers' seconds spent on it."""
+        self._jobs.pop(owner, None)
+        self.admission.forget(tenant_id, owner)
+        return self.rollout_seconds(owner)
+
     def _actors(self) -> list[RestartingActor]:
         return [*self._rollouts, self._environment, self._trainer]
 

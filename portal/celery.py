@@ -48,11 +48,13 @@ app.autodiscover_tasks()
 
 @worker_ready.connect
 def sweep_commands_regularly(sender, **kwargs) -> None:
-    """Re-send, now and then, commands the engine has not answered: a submitted job is never lost."""
+    """Re-send, now and then, commands the engine has not answered: neither a job nor a reward trial is ever lost."""
     from portal.jobs.tasks import resend_commands
+    from portal.rewards.tasks import sweep_reward_trials
 
     resend_commands.delay()
     sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+    sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
 
 
 @worker_ready.connect

@@ -2,7 +2,7 @@ from django.contrib import admin
 
 from portal.audit.admin import AuditedAdmin
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
-from portal.rewards.models import RewardFunction, RewardVersion
+from portal.rewards.models import RewardFunction, RewardTrial, RewardVersion
 
 
 class RewardVersionInline(ReadOnlyInline):
@@ -24,3 +24,11 @@ class RewardVersionAdmin(ReadOnly, AuditedAdmin):
     list_display = ["reward_function", "number", "grader_type", "created_at"]
     list_filter = ["reward_function__tenant"]
     list_select_related = ["reward_function"]
+
+
+@admin.register(RewardTrial)
+class RewardTrialAdmin(ReadOnly, AuditedAdmin):
+    list_display = ["id", "tenant", "reward_version", "state", "created_at"]
+    list_filter = ["state", "tenant"]
+    list_select_related = ["tenant", "reward_version__reward_function"]
+    exclude = ["spec", "scores"]

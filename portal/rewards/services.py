@@ -18,6 +18,22 @@ from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
 
 
+def check_reward_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    """A reward as it would be stored, with every default filled in; nothing is run or stored.
+
+    ``spec`` is an ``engine.spec.RewardSpec`` as JSON. Raises InvalidInput with a field error for each fault.
+    """
+    errors = unstorable_fields(spec)
+    try:
+        normalised = RewardSpec.model_validate(spec).model_dump(mode="json")
+    except ValidationError as error:
+        named = {item.field for item in errors}  # a number that is not finite is both
+        errors += [item for item in field_errors(error, spec) if item.field not in named]
+    if errors:
+        raise InvalidInput("The reward is not valid.", fields=errors)
+    return normalised
+
+
 def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[str, Any]) -> RewardVersion:
     """Add a version to the tenant's reward function ``name``, made where it does not exist.
 
@@ -28,12 +44,10 @@ def create_reward_version(*, tenant: Tenant, user: User, name: str, spec: dict[s
     name = name.strip()
     if not 1 <= len(name) <= 100:
         errors.append(FieldError("name", "Give the reward function a name of at most 100 characters."))
-    errors += unstorable_fields(spec)
     try:
-        normalised = RewardSpec.model_validate(spec).model_dump(mode="json")
-    except ValidationError as error:
-        named = {item.field for item in errors}  # a number that is not finite is both
-        errors += [item for item in field_errors(error, spec) if item.field not in named]
+        normalised = check_reward_spec(spec)
+    except InvalidInput as error:
+        errors += error.fields
     if errors:
         raise InvalidInput("The reward function was not saved.", fields=errors)
     with transaction.atomic():

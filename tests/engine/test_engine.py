@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import TERMINAL_STATUSES
 from engine.spec import JobSpec
+from engine.spec.trial import FINISHED_TRIALS, TrialReport
 
 pytestmark = pytest.mark.engine
 
@@ -307,3 +308,46 @@ def test_starting_from_what_does_not_fit_or_is_gone_says_so(engine: Engine):
     engine.wait(other, gone)
     assert "has rank 4, alpha 8 and rsLoRA False" in engine.status(other)["reason"]
     assert "not in the store any more" in engine.status(gone)["reason"]
+
+
+# --- reward trials ---------------------------------------------------------------------------------------------------
+
+
+def try_reward(engine: Engine, **changes: Any) -> TrialReport:
+    """The last report of a reward trial."""
+    row = {"messages": [{"role": "user", "content": "What is 1 + 1?"}], "answer": "2"}
+    spec = {
+        "trial_id": uuid.uuid4().hex, "tenant_id": "tenant", "reward": {"grader": SHORT},
+        "cases": [{"row": row, "number": 0, "completions": ["2", "x" * 60]}], **changes,
+    }  # fmt: skip
+    ray.get(engine.controller.try_reward.remote(spec["trial_id"], spec))
+    after, deadline = 0, time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        after, reports = ray.get(engine.controller.next_trial_reports.remote(after, 10.0))
+        for report in reports:
+            if report.trial_id == spec["trial_id"] and report.state in FINISHED_TRIALS:
+                return report
+    raise AssertionError("the trial did not end")
+
+
+def test_a_reward_is_tried_on_given_completions(engine: Engine):
+    report = try_reward(engine)
+    assert report.state == "done", report.reason
+    assert [score.total for score in report.scores[0]] == [1.0, 0.0]
+
+
+def test_a_reward_is_tried_on_fresh_samples_that_the_seed_repeats(engine: Engine):
+    model = engine.spec(1).base_model.model_dump(mode="json")
+    row = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "answer": "5"}
+    fresh = {
+        "cases": [{"row": row, "number": n} for n in range(3)],
+        "sampling": {"base_model": model, "samples": 4, "max_tokens": 8, "seed": 7},
+    }
+    first, again = try_reward(engine, **fresh), try_reward(engine, **fresh)
+    assert first.state == "done", first.reason
+    assert [len(group) for group in first.scores] == [4, 4, 4]
+    completions = [score.completion for group in first.scores for score in group]
+    assert len(set(completions)) > 1
+    assert completions == [score.completion for group in again.scores for score in group]
+    assert 12 <= first.sampled_tokens <= 12 * 8
+    assert first.accelerator_seconds > 0
