@@ -20,6 +20,7 @@ from portal.api.views.jobs import (
     PauseJobView,
     ResumeJobView,
 )
+from portal.api.views.progress import JobMetricsView
 from portal.api.views.rewards import (
     CancelRewardTrialView,
     RewardFunctionsView,
@@ -28,6 +29,7 @@ from portal.api.views.rewards import (
     RewardTrialView,
     ValidateRewardView,
 )
+from portal.api.views.rollouts import RolloutGroupView, RolloutsView
 from portal.api.views.streams import EventStreamView, JobEventStreamView
 
 app_name = "api"
@@ -61,6 +63,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
     path("jobs/<uuid:job_id>/events/stream/", JobEventStreamView.as_view(), name="job-event-stream"),
     path("events/stream/", EventStreamView.as_view(), name="event-stream"),
+    path("jobs/<uuid:job_id>/metrics/", JobMetricsView.as_view(), name="job-metrics"),
+    path("jobs/<uuid:job_id>/rollouts/", RolloutsView.as_view(), name="job-rollouts"),
+    path("jobs/<uuid:job_id>/rollouts/<int:seq>/", RolloutGroupView.as_view(), name="job-rollout-group"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
     path("adapters/", AdaptersView.as_view(), name="adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
