@@ -108,11 +108,11 @@ def _fingerprint(request: Request) -> str:
 
 def _body(request: Request) -> Iterator[bytes]:
     """The body's chunks; a view can read it afterwards all the same."""
-    kind = (request.content_type or "").partition(";")[0].strip().lower()
-    if kind == JSONParser.media_type:
+    parser = request.negotiator.select_parser(request, request.parsers)
+    if isinstance(parser, JSONParser):
         # Parsed first, since that has a limit. As it was sent, because a view may tell 1 from 1.0.
         yield repr(request.data).encode("utf-8", "surrogatepass")
-    elif kind == MultiPartParser.media_type:
+    elif isinstance(parser, MultiPartParser):
         yield from _parts(request)
     else:
         yield from _raw(request)

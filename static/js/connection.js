@@ -1,8 +1,9 @@
-// The dot that says in words whether the page is live; hidden on pages that have nothing live.
+// The dot that says in words whether the page is live: where the page has a place of its own for it, else in the frame.
+// Hidden on pages that have nothing live.
 
 const WORDS = {
   connecting: "Connecting",
-  live: "Connected",
+  live: "Live",
   reconnecting: "Reconnecting",
   offline: "Offline",
   closed: "Not connected: reload the page",
@@ -15,10 +16,11 @@ function secondsUntil(moment) {
 
 function show({ state, retryAt }) {
   clearInterval(countdown);
-  const dots = document.querySelectorAll("[data-connection]");
+  const own = document.querySelectorAll("main [data-live-state]");
+  const dots = own.length ? own : document.querySelectorAll("[data-live-state]");
   for (const dot of dots) {
     dot.hidden = false;
-    dot.dataset.connection = state;
+    dot.dataset.liveState = state;
     const words = dot.querySelector("[data-words]");
     if (words.textContent !== WORDS[state]) words.textContent = WORDS[state];
   }

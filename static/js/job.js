@@ -58,24 +58,13 @@ document.addEventListener("htmx:after:swap", () => {
   [...groups].slice(MAX_GROUPS).forEach((group) => group.remove());
 });
 
-const STATE_TEXT = {
-  connecting: "Connecting",
-  live: "Live",
-  reconnecting: "Reconnecting",
-  offline: "Offline, trying again",
-  closed: "Not connected: reload the page",
-};
-
 if (page.dataset.finished === "false") {
-  const indicator = document.querySelector("[data-live-state]");
   const connection = new LiveConnection(page.dataset.socket, Number(page.dataset.after));
   connection.addEventListener("frame", ({ detail }) => applyFrame(detail));
   let reconnected = false;
   connection.addEventListener("state", ({ detail }) => {
     if (detail === "live" && reconnected) PARTS.forEach(refresh); // a part may have failed to load meanwhile
     reconnected = detail !== "connecting";
-    indicator.dataset.liveState = detail;
-    indicator.querySelector(".live__text").textContent = STATE_TEXT[detail];
   });
   connection.open();
 }

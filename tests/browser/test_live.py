@@ -39,7 +39,7 @@ def test_nothing_is_missed_while_the_server_is_away(
 ) -> None:
     sign_in(page, "ours")
     page.goto(f"/jobs/{ours.job.pk}/")
-    state = page.locator("[data-live-state]")
+    state = page.locator("main [data-live-state]")
     expect(state).to_have_text("Live")
     restarted.stop()
     expect(state).to_have_text(re.compile("Reconnecting|Offline"))
@@ -56,7 +56,7 @@ def test_repeated_events_change_nothing(page: Page, ours: Owned, feed: JobFeed, 
     """Delivery is at least once."""
     sign_in(page, "ours")
     page.goto(f"/jobs/{ours.job.pk}/")
-    expect(page.locator("[data-live-state]")).to_have_text("Live")
+    expect(page.locator("main [data-live-state]")).to_have_text("Live")
     first = feed.seq
     aside(feed.step, 2, 0.5, QUESTIONS)
     expect(page.locator("details.group")).to_have_count(2)
@@ -74,14 +74,14 @@ def test_an_idle_page_keeps_its_connection(page: Page, ours: Owned) -> None:
     page.on("websocket", lambda socket: connections.append(socket.url))
     page.goto(f"/jobs/{ours.job.pk}/")
     page.wait_for_timeout(11_000)
-    expect(page.locator("[data-live-state]")).to_have_text("Live")
+    expect(page.locator("main [data-live-state]")).to_have_text("Live")
     assert len([url for url in connections if ours.job.pk.hex in url.replace("-", "")]) == 1
 
 
 def test_a_visitor_who_is_signed_out_is_told_so(page: Page, restarted: Server, ours: Owned) -> None:
     sign_in(page, "ours")
     page.goto(f"/jobs/{ours.job.pk}/")
-    state = page.locator("[data-live-state]")
+    state = page.locator("main [data-live-state]")
     expect(state).to_have_text("Live")
     page.context.clear_cookies()
     restarted.stop()
