@@ -26,5 +26,6 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/rollouts/", include("portal.rollouts.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
+    path("guides/", include("portal.api.guides")),
     path("environments/", include("portal.environments.urls")),
 ]

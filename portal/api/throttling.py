@@ -47,8 +47,13 @@ class TokenThrottle(SimpleRateThrottle):
     @property
     def in_words(self) -> str:
         """The limit for people."""
+        count, _, period = self.get_rate_in_words().partition(" ")
+        return f"An API token may make {count} {self.kind} requests {period}."
+
+    def get_rate_in_words(self) -> str:
+        """``120 per minute``"""
         count, _, period = (self.get_rate() or "").partition("/")
-        return f"An API token may make {count} {self.kind} requests per {PERIODS.get(period[:1], period)}."
+        return f"{count} per {PERIODS.get(period[:1], period)}"
 
     def headers(self) -> dict[str, str]:
         """How the limit stands after this request; empty where the request was of the other kind or not counted."""

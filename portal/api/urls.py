@@ -71,5 +71,5 @@ urlpatterns = [
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
     path("", include("portal.api.tenant_urls")),
-    path("<path:rest>", unknown_address),
+    path("<path:rest>", unknown_address, name="unknown"),
 ]

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from engine.events import Episode, Notice, RolloutGroup, Span
 from engine.spec.trial import TrialReport, TrialScore
+from portal.api.guides import GUIDES
 from portal.jobs.services import create_job, pause_job
 from portal.rewards.services import create_reward_version
 from portal.rewards.trial_services import take_in_report
@@ -119,6 +120,8 @@ def addresses(ours: Owned) -> list[str]:
         "/environments/",
         f"/adapters/{ours.adapter.pk}/",
         "/tokens/",
+        "/guides/",
+        *[f"/guides/{guide.slug}/" for guide in GUIDES],
         "/members/",
         "/settings/",
         "/audit/",
