@@ -4,7 +4,22 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
 from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
-from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
+from portal.api.views.dataset_uploads import (
+    DatasetUploadDataView,
+    DatasetUploadErrorsView,
+    DatasetUploadFinishView,
+    DatasetUploadPreviewView,
+    DatasetUploadsView,
+    DatasetUploadView,
+)
+from portal.api.views.datasets import (
+    DatasetFileView,
+    DatasetLengthsView,
+    DatasetRowsView,
+    DatasetsView,
+    DatasetVersionsView,
+    DatasetView,
+)
 from portal.api.views.environments import (
     DocumentSetsView,
     DocumentSetView,
@@ -36,6 +51,21 @@ urlpatterns = [
     path("datasets/", DatasetsView.as_view(), name="datasets"),
     path("datasets/<uuid:dataset_id>/", DatasetView.as_view(), name="dataset"),
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
+    path("datasets/<uuid:dataset_id>/versions/<uuid:version_id>/rows/", DatasetRowsView.as_view(), name="dataset-rows"),
+    path("datasets/<uuid:dataset_id>/versions/<uuid:version_id>/file/", DatasetFileView.as_view(), name="dataset-file"),
+    path(
+        "datasets/<uuid:dataset_id>/versions/<uuid:version_id>/lengths/",
+        DatasetLengthsView.as_view(),
+        name="dataset-lengths",
+    ),
+    path("dataset-uploads/", DatasetUploadsView.as_view(), name="dataset-uploads"),
+    path("dataset-uploads/<uuid:upload_id>/", DatasetUploadView.as_view(), name="dataset-upload"),
+    path("dataset-uploads/<uuid:upload_id>/data/", DatasetUploadDataView.as_view(), name="dataset-upload-data"),
+    path(
+        "dataset-uploads/<uuid:upload_id>/preview/", DatasetUploadPreviewView.as_view(), name="dataset-upload-preview"
+    ),
+    path("dataset-uploads/<uuid:upload_id>/finish/", DatasetUploadFinishView.as_view(), name="dataset-upload-finish"),
+    path("dataset-uploads/<uuid:upload_id>/errors/", DatasetUploadErrorsView.as_view(), name="dataset-upload-errors"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
     path("environments/documents/", DocumentSetsView.as_view(), name="document-sets"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+import uuid
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -81,6 +82,8 @@ class RepeatsFound(Conflict):
     """The rows are good, but some repeat others: the tenant is to choose."""
 
     code = "repeats_found"
+    upload_id: uuid.UUID | None = None
+    """The upload that is kept for another try."""
 
     def __init__(self, *, duplicates: int, overlap: int, rows: int) -> None:
         found = [

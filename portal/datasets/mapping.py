@@ -39,8 +39,9 @@ class FieldMapping(BaseModel):
     prompt: str = Field(default="", max_length=200)
     """Text of the user's message."""
     messages: str = Field(default="", max_length=200)
-    """A list of {role, content}, or such a list as JSON text. Either this or ``prompt``."""
+    """A list of {role, content}, or such a list as JSON text. With both, each row has one of them."""
     answer: str = Field(default="", max_length=200)
+    """Text or a number; a row without it has no answer."""
     answer_after: str = Field(default="", max_length=50)
     """Take only what follows the last of these, such as ``####``."""
     split: str = Field(default="", max_length=200)
@@ -50,7 +51,7 @@ class FieldMapping(BaseModel):
 
     @model_validator(mode="after")
     def _one_prompt(self) -> FieldMapping:
-        if bool(self.prompt) == bool(self.messages):
+        if not self.prompt and not self.messages:
             raise ValueError("Choose the column of the prompt, or that of the messages.")
         return self
 
@@ -66,8 +67,7 @@ def read_mapping(data: Any) -> FieldMapping:
         return FieldMapping.model_validate(data)
     except ValidationError as error:
         fields = [
-            FieldError(f"mapping.{item.field or ONE_PROMPT_FIELD}", item.message)
-            for item in field_errors(error, data)
+            FieldError(f"mapping.{item.field or ONE_PROMPT_FIELD}", item.message) for item in field_errors(error, data)
         ]
         raise InvalidInput("The mapping is wrong.", fields=fields) from None
     except ValueError:
@@ -78,19 +78,13 @@ def map_row(data: dict[str, Any], mapping: FieldMapping | None) -> dict[str, Any
     """A record as JSON of ``DatasetRow``; without a mapping its columns have the names already. Raises RowInvalid."""
     if mapping is None:
         return normalise(_without_texts(data))
-    row: dict[str, Any] = {}
     used = {mapping.prompt, mapping.messages, mapping.answer, mapping.split}
-    roles = [("messages", mapping.messages), ("prompt", mapping.prompt), ("answer", mapping.answer)]
-    missing = [
-        (column, "is missing from this row", None) for _, column in roles if column and value_at(data, column) is _NONE
-    ]
-    if missing:
-        raise RowInvalid(*missing)
-    for role, column in roles:
-        if column:
-            row[role] = value_at(data, column)
+    roles = {"messages": mapping.messages, "prompt": mapping.prompt, "answer": mapping.answer}
+    row = {role: value for role, column in roles.items() if column and (value := value_at(data, column)) is not _NONE}
+    if not {"messages", "prompt"} & row.keys():
+        raise RowInvalid((mapping.prompt or mapping.messages, "is missing from this row", None))
     if mapping.answer_after and mapping.answer:
-        row["answer"] = _after(mapping.answer, row["answer"], mapping.answer_after)
+        row["answer"] = _after(mapping.answer, row.get("answer"), mapping.answer_after)
     if mapping.split and (split := value_at(data, mapping.split)) not in (_NONE, None, ""):
         row["split"] = "held_out" if isinstance(split, str) and split.strip().lower() in HELD_OUT_NAMES else split
     row["metadata"] = _metadata(data, mapping, used)
@@ -155,7 +149,7 @@ def _object(value: Any) -> Any:
 
 def _own_name(name: str, mapping: FieldMapping) -> str:
     role, dot, rest = name.partition(".")
-    if role == "messages" and mapping.prompt:
+    if role == "messages" and not mapping.messages:
         return mapping.prompt
     column = getattr(mapping, role, None) if role in {"prompt", "messages", "answer", "split"} else None
     return f"{column}{dot}{rest}" if column else name
@@ -204,7 +198,9 @@ def guess_mapping(columns: list[Column]) -> FieldMapping | None:
         return next((by_name[name] for name in NAMES[role] if name in by_name), None)
 
     chat = next((column for column in columns if column.is_chat), None)
-    prompt = None if chat else find("prompt")
+    prompt = find("prompt") if chat is None or chat.name == "messages" else None
+    if chat and prompt and prompt.name != "prompt":  # beside a chat, any other text is something else
+        prompt = None
     if chat is None and prompt is None:
         return None
     answer, split = find("answer"), find("split")

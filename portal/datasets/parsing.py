@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class DatasetInvalid(InvalidInput):
     """The upload has faulty lines; nothing was stored. ``errors`` holds the first ``MAX_ERRORS`` of ``total``."""
 
     code = "dataset_invalid"
+    upload_id: uuid.UUID | None = None
+    """The upload that is kept for another try."""
 
     def __init__(self, errors: list[LineError], total: int, *, rows: int = 0) -> None:
         super().__init__(

@@ -179,6 +179,37 @@ def finish_upload(*, tenant: Tenant, user: User, upload_id: uuid.UUID, options: 
     return version
 
 
+def receive_version(
+    *,
+    tenant: Tenant,
+    user: User,
+    name: str,
+    stream: Readable,
+    options: BuildOptions,
+    file_name: str = "",
+    format: str = "",
+    size_bytes: int | None = None,
+) -> DatasetVersion:
+    """All steps at once. Where the rows are refused, the error's ``upload_id`` names the upload that is kept.
+
+    Raises what the single steps raise.
+    """
+    upload = create_upload(
+        tenant=tenant, user=user, name=name, file_name=file_name, format=format, size_bytes=size_bytes
+    )
+    try:
+        append_to_upload(tenant=tenant, user=user, upload_id=upload.pk, stream=stream, offset=0)
+        complete_upload(tenant=tenant, user=user, upload_id=upload.pk)
+    except BaseException:
+        delete_upload(tenant=tenant, user=user, upload_id=upload.pk)
+        raise
+    try:
+        return finish_upload(tenant=tenant, user=user, upload_id=upload.pk, options=options)
+    except (DatasetInvalid, RepeatsFound) as error:
+        error.upload_id = upload.pk
+        raise
+
+
 def delete_upload(*, tenant: Tenant, user: User, upload_id: uuid.UUID) -> None:
     """Forget what was sent."""
     upload = get_upload(tenant, upload_id)

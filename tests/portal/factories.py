@@ -28,8 +28,9 @@ from engine.events import (
 from engine.spec import adapter_name
 from portal.adapters.models import AdapterVersion
 from portal.base_models.services import BUNDLED_ID
-from portal.datasets.models import DatasetVersion
+from portal.datasets.models import DatasetUpload, DatasetVersion
 from portal.datasets.services import create_dataset_version
+from portal.datasets.uploads import append_to_upload, create_upload
 from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.models import Job
@@ -55,6 +56,7 @@ class Owned:
     adapter: AdapterVersion
     document_set: DocumentSet
     environment_token: EnvironmentToken
+    upload: DatasetUpload
 
     @property
     def ids(self) -> dict[str, Any]:
@@ -71,6 +73,7 @@ class Owned:
             "adapter_id": self.adapter.pk,
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
+            "upload_id": self.upload.pk,
         }
 
 
@@ -100,7 +103,11 @@ def build_owned(name: str) -> Owned:
     document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
     environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
     adapter = job.adapter_versions.get()
-    return Owned(user, tenant, dataset_version, reward_version, job, adapter, document_set, environment_token)
+    upload = create_upload(tenant=tenant, user=user, name="being sent")
+    append_to_upload(
+        tenant=tenant, user=user, upload_id=upload.pk, stream=jsonl({"prompt": "1?"}, {"prompt": "2?"}), offset=0
+    )
+    return Owned(user, tenant, dataset_version, reward_version, job, adapter, document_set, environment_token, upload)
 
 
 def jsonl(*rows: Any) -> io.BytesIO:

@@ -17,6 +17,12 @@ def test_columns_are_renamed_and_the_rest_is_metadata():
     assert row == {"messages": user("1+1?"), "answer": "2", "metadata": {"level": 3}}
 
 
+def test_rows_may_have_a_prompt_or_messages_and_need_no_answer():
+    mapping = FieldMapping(prompt="prompt", messages="messages", answer="answer")
+    for data in ({"prompt": "hi"}, {"messages": user("hi")}):
+        assert map_row(data, mapping) == {"messages": user("hi"), "answer": "", "metadata": {}}
+
+
 def test_a_dot_leads_into_an_object():
     data = {"prompt": user("hi"), "reward_model": {"ground_truth": 7}, "extra": {"index": 1}}
     mapping = FieldMapping(messages="prompt", answer="reward_model.ground_truth", metadata=["extra.index", "absent"])
@@ -70,6 +76,10 @@ def test_faults_inside_messages_name_the_column():
         ),
         ([{"prompt": "?", "answer": 4, "split": "train"}], {"prompt": "prompt", "answer": "answer", "split": "split"}),
         ([{"prompt": "?", "split": "mostly"}], {"prompt": "prompt"}),
+        (
+            [{"prompt": "?"}, {"messages": [{"role": "user", "content": "?"}]}],
+            {"prompt": "prompt", "messages": "messages"},
+        ),
     ],
 )
 def test_guesses(rows, mapping):
@@ -84,7 +94,6 @@ def test_no_guess_where_nothing_looks_like_a_prompt():
     ("data", "field"),
     [
         ({}, "mapping.prompt"),
-        ({"prompt": "a", "messages": "b"}, "mapping.prompt"),
         ({"prompt": "a", "nonsense": "b"}, "mapping.nonsense"),
         ({"prompt": 1}, "mapping.prompt"),
         ("{", "mapping"),

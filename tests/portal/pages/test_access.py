@@ -29,7 +29,20 @@ PLAIN = [
     "tenants:members",
 ]
 WITH_ID = routes_with_ids(without=NOT_PAGES)
-ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/")
+ACTIONS = (
+    "pause/",
+    "resume/",
+    "cancel/",
+    "steps/",
+    "priority/",
+    "revoke/",
+    "switch/",
+    "delete/",
+    "replace/",
+    "archive/",
+    "restore/",
+    "text/",
+)
 GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 
 
