@@ -36,6 +36,7 @@ from portal.api.views.jobs import (
     ResumeJobView,
 )
 from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
+from portal.api.views.sample import SampleProjectView
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
@@ -72,6 +73,7 @@ urlpatterns = [
     path("environments/documents/<uuid:document_set_id>/", DocumentSetView.as_view(), name="document-set"),
     path("environments/tokens/", EnvironmentTokensView.as_view(), name="environment-tokens"),
     path("environments/tokens/<uuid:environment_token_id>/", EnvironmentTokenView.as_view(), name="environment-token"),
+    path("sample-project/", SampleProjectView.as_view(), name="sample-project"),
     path("jobs/", JobsView.as_view(), name="jobs"),
     path("jobs/estimate/", EstimateView.as_view(), name="job-estimate"),
     path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),

@@ -78,7 +78,7 @@ def count_queries(browser: Client, path: str) -> int:
     ("name", "add"),
     [
         ("home", add_jobs),
-        ("home-jobs", add_jobs),
+        ("home-live", add_jobs),
         ("datasets:list", add_datasets),
         ("rewards:list", add_rewards),
         ("jobs:list", add_jobs),
