@@ -1,4 +1,5 @@
 // An upload's page: the check shows how far it is, what it found takes the page's place, a faulty line leads to itself.
+import { updateTimes } from "./times.js";
 
 const POLL_MS = 500;
 
@@ -46,6 +47,7 @@ function replace(html) {
   if (!next) return false;
   main.replaceChildren(...next.childNodes);
   globalThis.htmx?.process(main);
+  updateTimes(main);
   scrollTo(0, 0);
   (main.querySelector("[role=alert]:not([hidden])") ?? main).querySelector("input, select, a, button")?.focus({ preventScroll: true });
   return true;

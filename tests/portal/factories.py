@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import User
 
@@ -121,6 +122,15 @@ def write_adapter(job: Job, version: int, weights: bytes = WEIGHTS) -> Path:
     (folder / "adapter_model.safetensors").write_bytes(weights)
     (folder / "adapter_config.json").write_text('{"r": 16}')
     return folder
+
+
+def read_stream(response: Any) -> bytes:
+    """The body of a download."""
+
+    async def read() -> bytes:
+        return b"".join([chunk async for chunk in response.streaming_content])
+
+    return async_to_sync(read)()
 
 
 def make_events(job: Job, *payloads: Payload, first: int = 1) -> list[Event]:

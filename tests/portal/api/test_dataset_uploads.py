@@ -12,6 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from portal.datasets.body_limit import FREE_BYTES, BodyLimit
 from portal.datasets.models import Dataset, DatasetUpload
 from portal.tenants.services import create_api_token
+from tests.portal.factories import read_stream
 
 ROWS = b'{"q": "1+1?", "a": "so #### 2"}\n{"q": "2+2?", "a": "so #### 4"}\n'
 MAPPING = {"prompt": "q", "answer": "a", "answer_after": "####"}
@@ -47,7 +48,7 @@ def test_a_body_of_any_format_with_a_mapping(api, ours, content, media_type):
     rows = api.get(f"/api/v1/datasets/{dataset.pk}/versions/{version['id']}/rows/?start=1").json()["rows"]
     assert [(row["messages"][0]["content"], row["answer"]) for row in rows] == [("2+2?", "4")]
     file = api.get(f"/api/v1/datasets/{dataset.pk}/versions/{version['id']}/file/")
-    assert len(b"".join(file.streaming_content).splitlines()) == 2
+    assert len(read_stream(file).splitlines()) == 2
 
 
 def test_what_is_refused_can_be_finished_with_a_mapping(api, ours):
@@ -55,7 +56,7 @@ def test_what_is_refused_can_be_finished_with_a_mapping(api, ours):
     assert error["code"] == "dataset_invalid"
     upload = DatasetUpload.objects.get(name="new")
     assert f"{UPLOADS}{upload.pk}/finish/" in error["hint"]
-    faults = b"".join(api.get(f"{UPLOADS}{upload.pk}/errors/").streaming_content)
+    faults = read_stream(api.get(f"{UPLOADS}{upload.pk}/errors/"))
     assert len(faults.splitlines()) == 3
     preview = api.post(f"{UPLOADS}{upload.pk}/preview/", {}, "application/json").json()
     assert preview["columns"][0] == {"name": "q", "example": "1+1?"}

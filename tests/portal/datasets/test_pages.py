@@ -15,7 +15,7 @@ from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
 from portal.datasets.selectors import list_rows
 from portal.datasets.services import create_dataset_version
 from tests.data_sets import FOLDER
-from tests.portal.factories import Owned, jsonl
+from tests.portal.factories import Owned, jsonl, read_stream
 
 GOOD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n'
 BAD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": 5}\n'
@@ -107,7 +107,7 @@ def test_a_faulty_row_is_named_and_can_be_corrected_or_left_out(browser: Client,
     assert "store the 1 good one" in page
     assert answer.context["text"] == BAD
     listed = browser.get(reverse("datasets:upload-errors", args=[sent.pk]))
-    assert b"".join(listed.streaming_content).splitlines()[1] == b",2,prompt,must be text,5"  # type: ignore[attr-defined]
+    assert read_stream(listed).splitlines()[1] == b",2,prompt,must be text,5"
     browser.post(reverse("datasets:upload-text", args=[sent.pk]), {"text": GOOD})
     store(browser, sent)
     assert stored().rows == 2
@@ -201,7 +201,7 @@ def test_a_version_is_compared_with_the_one_before_and_downloaded(browser: Clien
     page = browser.get(reverse("datasets:detail", args=[version.dataset_id]))
     assert dict(page.context["changes"])["training rows"] == 2
     answer = browser.get(reverse("datasets:rows", args=[version.dataset_id, version.pk]))
-    assert b"".join(answer.streaming_content) == version.path.read_bytes()  # type: ignore[attr-defined]
+    assert read_stream(answer) == version.path.read_bytes()
     other = reverse("datasets:rows", args=[ours.dataset_version.dataset_id, version.pk])
     assert browser.get(other).status_code == 404
 
@@ -245,3 +245,11 @@ def test_gsm8k_by_its_guessed_columns(browser: Client, ours: Owned) -> None:
     store(browser, sent, **guessed, held_out_percent=10)
     assert (stored().rows, stored().held_out_rows) == (1319, 132)
     assert all(row["answer"].replace(",", "").lstrip("-").isdigit() for row in list_rows(ours.tenant, stored().pk))
+
+
+def test_a_name_is_never_a_header_of_its_own(browser: Client, ours: Owned) -> None:
+    name = 'odd "name"\nX-Evil: 1 ü'
+    version = create_dataset_version(tenant=ours.tenant, user=ours.user, name=name, file=jsonl({"prompt": "a"}))
+    answer = browser.get(reverse("datasets:rows", args=[version.dataset_id, version.pk]))
+    assert "X-Evil" not in answer.headers
+    assert read_stream(answer) == version.path.read_bytes()
