@@ -1,6 +1,6 @@
 from django.contrib import admin
 
-from portal.datasets.models import Dataset, DatasetVersion
+from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
 
 
@@ -23,3 +23,10 @@ class DatasetVersionAdmin(ReadOnly, admin.ModelAdmin):
     list_display = ["dataset", "number", "rows", "train_rows", "held_out_rows", "created_at"]
     list_filter = ["dataset__tenant"]
     list_select_related = ["dataset"]
+
+
+@admin.register(DatasetUpload)
+class DatasetUploadAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "file_name", "complete", "created_at", "expires_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]

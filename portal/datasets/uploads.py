@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import transaction
@@ -219,12 +220,21 @@ def delete_upload(*, tenant: Tenant, user: User, upload_id: uuid.UUID) -> None:
 
 
 def delete_expired_uploads() -> int:
-    """Forget uploads whose day has passed; return how many. Folders go first: what fails is tried again."""
+    """Forget uploads whose day has passed, and the folders of those deleted with their tenant or dataset; how many.
+
+    Folders go first: what fails is tried again.
+    """
     expired = list(DatasetUpload.objects.filter(expires_at__lt=timezone.now()))
     for upload in expired:
         shutil.rmtree(upload.folder, ignore_errors=True)
         upload.delete()
-    return len(expired)
+    # An upload's row is there before its folder, so a folder without one belongs to none.
+    folders = {folder.name: folder for folder in (Path(settings.MARLAAS_VAR) / "uploads").glob("*/*")}
+    known = {pk.hex for pk in DatasetUpload.objects.filter(pk__in=folders).values_list("pk", flat=True)}
+    strays = [folder for name, folder in folders.items() if name not in known]
+    for folder in strays:
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(expired) + len(strays)
 
 
 def _open_upload(tenant: Tenant, user: User, upload_id: uuid.UUID) -> DatasetUpload:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from portal.base_models.models import BaseModel
@@ -16,6 +18,7 @@ from portal.datasets.selectors import list_rows
 from portal.datasets.services import create_dataset_version
 from tests.data_sets import FOLDER
 from tests.portal.factories import Owned, jsonl, read_stream
+from tests.portal.pages.test_queries import add_jobs
 
 GOOD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n'
 BAD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": 5}\n'
@@ -253,3 +256,24 @@ def test_a_name_is_never_a_header_of_its_own(browser: Client, ours: Owned) -> No
     answer = browser.get(reverse("datasets:rows", args=[version.dataset_id, version.pk]))
     assert "X-Evil" not in answer.headers
     assert read_stream(answer) == version.path.read_bytes()
+
+
+def test_the_page_costs_the_same_whatever_was_made_of_the_dataset(browser: Client, ours: Owned) -> None:
+    address = reverse("datasets:detail", args=[ours.dataset_version.dataset_id])
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(address).status_code == 200
+        return len(captured)
+
+    def grow() -> None:
+        rows = jsonl(*({"prompt": f"{number}?"} for number in range(30)))
+        create_dataset_version(tenant=ours.tenant, user=ours.user, name="sums", file=rows)
+        add_jobs(ours, 1)
+
+    for _ in range(2):
+        grow()
+    few = count()
+    for _ in range(5):
+        grow()
+    assert count() == few <= 20

@@ -4,6 +4,7 @@ import csv
 import gzip
 import hashlib
 import io
+import tracemalloc
 from datetime import timedelta
 
 import pytest
@@ -221,8 +222,11 @@ def test_after_a_day_it_is_forgotten(ours, theirs, begin):
     DatasetUpload.objects.filter(pk=old.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(Http404):
         finish(ours, old)
-    assert delete_expired_uploads() == 1
+    gone = begin(GOOD)
+    DatasetUpload.objects.filter(pk=gone.pk).delete()  # as with its tenant
+    assert delete_expired_uploads() == 2
     assert not old.folder.exists()
+    assert not gone.folder.exists()
     assert new.data_path.exists()
     with pytest.raises(Http404):
         delete_upload(tenant=theirs.tenant, user=theirs.user, upload_id=new.pk)
@@ -264,6 +268,31 @@ def test_a_deleted_dataset_takes_only_its_own_files(ours, theirs):
     assert second.path.exists()
     delete_dataset(tenant=theirs.tenant, user=theirs.user, dataset_id=second.dataset_id)
     assert not second.path.exists()
+
+
+class Endless(io.RawIOBase):
+    """So many rows of 8 kB, made as they are read."""
+
+    def __init__(self, count):
+        self.left, self.held = count, b""
+
+    def read(self, size=-1):
+        while self.left and len(self.held) < size:
+            self.left -= 1
+            self.held += f'{{"prompt": "{self.left} {"x" * 8000}"}}\n'.encode()
+        chunk, self.held = self.held[:size], self.held[size:]
+        return chunk
+
+
+def test_memory_does_not_grow_with_the_upload(ours):
+    """24 MB become a version within 4 MB of memory."""
+    create_dataset_version(tenant=ours.tenant, user=ours.user, name="warm", file=Endless(5))
+    tracemalloc.start()
+    version = create_dataset_version(tenant=ours.tenant, user=ours.user, name="new", file=Endless(3000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (version.rows, version.size_bytes > 24_000_000) == (3000, True)
+    assert peak < 4_000_000
 
 
 def test_gsm8k_as_published(ours):
