@@ -17,6 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
 UPLOAD_SWEEP_SECONDS = 600
+TENANT_SWEEP_SECONDS = 300
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -48,11 +49,13 @@ app.autodiscover_tasks()
 
 @worker_ready.connect
 def sweep_commands_regularly(sender, **kwargs) -> None:
-    """Re-send, now and then, commands the engine has not answered: a submitted job is never lost."""
+    """Re-send, now and then, commands the engine has not answered: neither a job nor a reward trial is ever lost."""
     from portal.jobs.tasks import resend_commands
+    from portal.rewards.tasks import sweep_reward_trials
 
     resend_commands.delay()
     sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+    sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
 
 
 @worker_ready.connect
@@ -61,3 +64,12 @@ def sweep_uploads_regularly(sender, **kwargs) -> None:
     from portal.datasets.tasks import forget_uploads
 
     sender.timer.call_repeatedly(UPLOAD_SWEEP_SECONDS, forget_uploads.delay)
+
+
+@worker_ready.connect
+def sweep_tenants_regularly(sender, **kwargs) -> None:
+    """Remove tenants whose grace period has passed, and exports that have expired."""
+    from portal.tenants.tasks import sweep_tenants
+
+    sweep_tenants.delay()
+    sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)

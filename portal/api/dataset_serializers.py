@@ -42,7 +42,7 @@ class BuildInput(serializers.Serializer[Any]):
 
 def to_options(data: dict[str, Any]) -> BuildOptions:
     """Takes its fields out of ``data``. Raises InvalidInput for a faulty mapping."""
-    given = {name: data.pop(name) for name in BuildInput().fields}
+    given = {name: data.pop(name) for name in map(str, BuildInput().fields)}
     mapping = given.pop("mapping")
     return BuildOptions(mapping=None if mapping is None else read_mapping(mapping), **given)
 

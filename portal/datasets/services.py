@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from portal.audit.services import record_change
 from portal.datasets.building import BuildOptions, Built, RepeatsFound, Source, build_file
 from portal.datasets.formats import Tick, detect_format
 from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
@@ -155,6 +156,13 @@ def _record_version(
         if upload is not None:
             upload.version = version
             upload.save(update_fields=["version"])
+        after = {
+            "rows": version.rows,
+            "held_out_rows": version.held_out_rows,
+            "sha256": built.sha256,
+            "size": built.size_bytes,
+        }
+        record_change(tenant=tenant, user=user, action="dataset.uploaded", target=version, after=after)
     return version
 
 
@@ -190,7 +198,10 @@ def _set_archived(*, tenant: Tenant, user: User, dataset_id: uuid.UUID, archived
     require_writer(tenant=tenant, user=user)
     if archived != (dataset.archived_at is not None):
         dataset.archived_at = timezone.now() if archived else None
-        dataset.save(update_fields=["archived_at"])
+        action = "dataset.archived" if archived else "dataset.restored"
+        with transaction.atomic():
+            dataset.save(update_fields=["archived_at"])
+            record_change(tenant=tenant, user=user, action=action, target=dataset)
     return dataset
 
 
@@ -207,6 +218,9 @@ def delete_dataset(*, tenant: Tenant, user: User, dataset_id: uuid.UUID) -> None
                 hint="Archive it: it leaves the lists, and the jobs can still be repeated.",
             )
         digests = set(dataset.versions.values_list("sha256", flat=True))
+        record_change(
+            tenant=tenant, user=user, action="dataset.deleted", target=dataset, before={"versions": len(digests)}
+        )
         dataset.delete()
     _remove_files(digests)
 

@@ -29,6 +29,7 @@ from portal.datasets.uploads import (
     delete_upload,
     finish_upload,
 )
+from portal.tenants.models import Scope
 
 BODY_PARSERS = [JSONParser, FormParser, MultiPartParser]
 
@@ -37,6 +38,7 @@ BODY_PARSERS = [JSONParser, FormParser, MultiPartParser]
     get=extend_schema(summary="Unfinished dataset uploads", responses={200: UploadOutput(many=True), **ERRORS})
 )
 class DatasetUploadsView(TenantListView[DatasetUpload]):
+    write_scope = Scope.DATASETS_WRITE
     serializer_class = UploadOutput
 
     def select(self) -> QuerySet[DatasetUpload]:
@@ -54,6 +56,8 @@ class DatasetUploadsView(TenantListView[DatasetUpload]):
 
 
 class DatasetUploadView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
+
     @extend_schema(summary="One upload", responses={200: UploadOutput, **ERRORS})
     def get(self, request: Request, upload_id: uuid.UUID) -> Response:
         return Response(UploadOutput(get_upload(self.tenant, upload_id)).data)
@@ -65,6 +69,8 @@ class DatasetUploadView(ApiView):
 
 
 class DatasetUploadDataView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
+
     @extend_schema(summary="Where to go on with an upload", responses={200: dataset_serializers.OffsetOutput, **ERRORS})
     def get(self, request: Request, upload_id: uuid.UUID) -> Response:
         return self._offsets(upload_id)
@@ -90,6 +96,7 @@ class DatasetUploadDataView(ApiView):
 
 
 class DatasetUploadPreviewView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
     parser_classes = BODY_PARSERS
 
     @extend_schema(
@@ -117,6 +124,7 @@ class DatasetUploadPreviewView(ApiView):
 
 
 class DatasetUploadFinishView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
     parser_classes = BODY_PARSERS
 
     @extend_schema(
@@ -135,6 +143,8 @@ class DatasetUploadFinishView(ApiView):
 
 
 class DatasetUploadErrorsView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
+
     @extend_schema(
         summary="All faults the last check found, as CSV",
         responses={(200, "text/csv"): OpenApiTypes.BINARY, **ERRORS},

@@ -32,6 +32,7 @@ from portal.datasets.selectors import (
 from portal.datasets.services import DatasetInvalid, RepeatsFound, archive_dataset, delete_dataset, restore_dataset
 from portal.datasets.uploads import receive_version
 from portal.errors import FieldError, InvalidInput
+from portal.tenants.models import Scope
 
 RAW_TYPES = {
     "application/jsonl": JSONL,
@@ -54,6 +55,7 @@ RAW_TYPES = {
     )
 )
 class DatasetsView(TenantListView[Dataset]):
+    write_scope = Scope.DATASETS_WRITE
     serializer_class = serializers.DatasetOutput
     parser_classes = [MultiPartParser]
 
@@ -109,6 +111,7 @@ def content_length(request: Request) -> int | None:
 
 
 class DatasetView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
     parser_classes = [JSONParser]
 
     @extend_schema(summary="One dataset", responses={200: serializers.DatasetOutput, **ERRORS})
