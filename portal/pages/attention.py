@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from engine.events import TERMINAL_STATUSES
 from portal.datasets.selectors import list_uploads
+from portal.jobs.findings import OVER_WITH_THE_NEXT_STEP
 from portal.jobs.models import Job, JobEvent, Status
 from portal.jobs.quotas import quotas_after
 from portal.jobs.selectors import list_jobs
@@ -70,10 +71,11 @@ def _failed_jobs(tenant: Tenant) -> Iterator[Attention]:
 
 
 def _job_warnings(tenant: Tenant) -> Iterator[Attention]:
-    """The last word of each warning of the jobs under way."""
+    """The last word of each warning of the jobs under way; those about a single batch pass by themselves."""
     active = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
     events = (
         JobEvent.objects.filter(job__in=active, type="notice", seq__lte=F("job__last_seq"))
+        .exclude(payload__code__in=list(OVER_WITH_THE_NEXT_STEP))
         .select_related("job")
         .order_by("-seq")[:MAX_NOTICES]
     )

@@ -15,6 +15,7 @@ from portal.datasets.building import BuildOptions, RepeatsFound
 from portal.datasets.mapping import FieldMapping
 from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
 from portal.datasets.parsing import DatasetInvalid
+from portal.datasets.receiving import file_lock
 from portal.datasets.selectors import list_rows, list_uploads
 from portal.datasets.services import archive_dataset, create_dataset_version, delete_dataset
 from portal.datasets.uploads import (
@@ -99,6 +100,13 @@ def test_finishing_twice_gives_the_same_version(ours, begin):
     with pytest.raises(Conflict, match="complete"):
         send(ours, upload, b"x", offset=len(GOOD))
     assert list_uploads(ours.tenant).get() == ours.upload
+
+
+def test_one_request_at_a_time_works_on_an_upload(ours, begin):
+    upload = begin(GOOD)
+    with file_lock(upload.folder / "lock"), pytest.raises(Conflict, match="busy"):
+        finish(ours, upload)
+    assert finish(ours, upload).rows == 3
 
 
 def test_gzip_is_unpacked_and_may_not_burst(ours, begin):
