@@ -96,7 +96,9 @@ def addresses(ours: Owned) -> list[str]:
     return [
         "/",
         "/datasets/",
+        "/datasets/?archived",
         "/datasets/new/",
+        f"/datasets/uploads/{ours.upload.pk}/",
         f"/datasets/{ours.dataset_version.dataset_id}/",
         "/rewards/",
         "/rewards/new/",
@@ -197,6 +199,54 @@ def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned
     page.get_by_role("radio", name="Paste rows").check()
     page.get_by_role("textbox", name="Rows").fill("nonsense")
     page.get_by_label("Name").fill("x")
-    page.get_by_role("button", name="Upload and check").click()
-    page.wait_for_load_state()
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("heading", name="Columns and split")).to_be_visible()
     assert violations(page) == []
+
+
+def store(page: Page, tmp_path: Path, name: str, content: str) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    page.goto("/datasets/new/")
+    page.locator("#id_file").set_input_files(file)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    page.get_by_role("button", name="Check and store").click()
+
+
+def test_what_is_wrong_with_a_dataset_is_accessible(page: Page, ours: Owned, tmp_path: Path) -> None:
+    sign_in(page, "ours")
+    store(page, tmp_path, "faulty.csv", "question,answer\nWhat is 1+1?,2\nonly one\n")
+    expect(page.get_by_role("heading", name="1 fault found, nothing was stored")).to_be_visible()
+    page.get_by_text("Metadata: every other column").click()
+    assert violations(page) == []
+    page.get_by_label("Leave the bad rows out").check()
+    page.get_by_role("button", name="Check and store").click()
+    expect(page.get_by_role("heading", name="faulty v1")).to_be_visible()
+    expect(page.get_by_text("All fit into the context")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("button", name="Delete").click()
+    assert violations(page) == []
+    store(page, tmp_path, "repeating.jsonl", '{"prompt": "a"}\n{"prompt": "b"}\n' * 2)
+    expect(page.get_by_role("heading", name="Some rows repeat others")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("radio", name="Drop them").first.check()
+    page.get_by_role("button", name="Check and store").click()
+    expect(page.get_by_role("heading", name="repeating v1")).to_be_visible()
+    page.goto("/")
+    assert violations(page) == []
+
+
+def test_the_preview_follows_the_columns(page: Page, ours: Owned, tmp_path: Path) -> None:
+    sign_in(page, "ours")
+    file = tmp_path / "gsm.jsonl"
+    file.write_text('{"question": "What is 1+1?", "answer": "One and one.\\n#### 2"}\n')
+    page.goto("/datasets/new/")
+    page.locator("#id_file").set_input_files(file)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    answer = page.locator("#preview .chat__message--answer")
+    expect(answer).to_contain_text("2")
+    expect(answer).not_to_contain_text("One and one.")
+    page.get_by_label("Only what follows").fill("")
+    expect(answer).to_contain_text("One and one.")
+    page.get_by_label("Answer", exact=False).first.select_option("")
+    expect(answer).to_have_count(0)
