@@ -45,13 +45,8 @@ from portal.api.views.rewards import (
     ValidateRewardView,
 )
 from portal.api.views.rollouts import RolloutGroupView, RolloutsView
-<<<<<<< HEAD
-from portal.api.views.streams import EventStreamView, JobEventStreamView
-=======
 from portal.api.views.sample import SampleProjectView
-
-docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
->>>>>>> main
+from portal.api.views.streams import EventStreamView, JobEventStreamView
 
 app_name = "api"
 urlpatterns = [

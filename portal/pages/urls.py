@@ -4,11 +4,7 @@ from portal.pages import search, views
 
 urlpatterns = [
     path("", views.home, name="home"),
-<<<<<<< HEAD
     path("search/", search.search, name="search"),
-    path("home/jobs/", views.home_jobs, name="home-jobs"),
-=======
     path("home/live/", views.home_live, name="home-live"),
     path("home/sample/", views.home_sample, name="home-sample"),
->>>>>>> main
 ]

@@ -8,12 +8,13 @@ from typing import Any
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_view
-from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
+from rest_framework.parsers import FormParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api import dataset_serializers, serializers
 from portal.api.dataset_serializers import UploadOutput
+from portal.api.parsers import LimitedJSONParser
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.api.views.datasets import content_length
 from portal.datasets.download import errors_response
@@ -31,7 +32,7 @@ from portal.datasets.uploads import (
 )
 from portal.tenants.models import Scope
 
-BODY_PARSERS = [JSONParser, FormParser, MultiPartParser]
+BODY_PARSERS = [LimitedJSONParser, FormParser, MultiPartParser]
 
 
 @extend_schema_view(

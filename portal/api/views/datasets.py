@@ -10,23 +10,19 @@ from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.exceptions import UnsupportedMediaType
-from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-<<<<<<< HEAD
-from portal.api import serializers
-from portal.api.filters import NamedQuery
-from portal.api.views.base import ERRORS, ApiView, TenantListView, validated
-=======
 from portal.api import dataset_serializers, serializers
+from portal.api.filters import NamedQuery
+from portal.api.parsers import LimitedJSONParser
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
 from portal.base_models.selectors import find_base_model, list_base_models
 from portal.datasets.download import file_response
 from portal.datasets.formats import CSV, JSONL, PARQUET
 from portal.datasets.lengths import prompt_histogram
->>>>>>> main
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.datasets.selectors import (
     get_dataset,
@@ -119,7 +115,7 @@ def content_length(request: Request) -> int | None:
 
 class DatasetView(ApiView):
     write_scope = Scope.DATASETS_WRITE
-    parser_classes = [JSONParser]
+    parser_classes = [LimitedJSONParser]
 
     @extend_schema(summary="One dataset", responses={200: serializers.DatasetOutput, **ERRORS})
     def get(self, request: Request, dataset_id: uuid.UUID) -> Response:
