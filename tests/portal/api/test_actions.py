@@ -9,7 +9,14 @@ from typing import Any
 from django.urls import URLPattern, URLResolver, get_resolver
 
 ACTIONS = {
+    "home-sample": "POST sample-project",
     "datasets:new": "POST datasets",
+    "datasets:upload": "POST dataset-upload-finish",
+    "datasets:upload-text": "PUT dataset-upload-data",
+    "datasets:upload-delete": "DELETE dataset-upload",
+    "datasets:archive": "PATCH dataset",
+    "datasets:restore": "PATCH dataset",
+    "datasets:delete": "DELETE dataset",
     "environments:overview": "POST document-sets",
     "environments:documents-delete": "DELETE document-set",
     "environments:token-replace": "PUT environment-token",
