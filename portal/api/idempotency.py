@@ -108,7 +108,8 @@ def _fingerprint(request: Request) -> str:
 
 def _body(request: Request) -> Iterator[bytes]:
     """The body's chunks; a view can read it afterwards all the same."""
-    parser = request.negotiator.select_parser(request, request.parsers)
+    negotiator: Any = request.negotiator
+    parser = negotiator.select_parser(request, request.parsers)
     if isinstance(parser, JSONParser):
         # Parsed first, since that has a limit. As it was sent, because a view may tell 1 from 1.0.
         yield repr(request.data).encode("utf-8", "surrogatepass")

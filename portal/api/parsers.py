@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -16,7 +16,7 @@ class LimitedJSONParser(JSONParser):
     """Refuses what is too large with 413, and what is nested too deeply with 400."""
 
     def parse(
-        self, stream: BinaryIO, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         body = stream.read(limit + 1)

@@ -29,6 +29,9 @@ class TokenThrottle(SimpleRateThrottle):
     reads: bool
     kind: str
     """As the error message names it."""
+    num_requests: int | None
+    duration: int | None
+    """Seconds. Both are parsed from the rate."""
     history: list[float]
     """When the requests that count were made, newest first; missing where nothing was counted."""
 

@@ -8,7 +8,6 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, JsonResponse
-from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework.generics import ListAPIView
@@ -84,12 +83,10 @@ class ApiView(APIView):
     def handle_exception(self, exc: Exception) -> Response:
         return exc.response if isinstance(exc, idempotency.Replayed) else super().handle_exception(exc)
 
-    def finalize_response(
-        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)
         if self.claimed is not None:
-            idempotency.finish(self.claimed, cast(Response, response), secret=self.answers_secret)
+            idempotency.finish(self.claimed, response, secret=self.answers_secret)
         for throttle in getattr(self, "counted", []):
             if isinstance(throttle, TokenThrottle):
                 for name, value in throttle.headers().items():
