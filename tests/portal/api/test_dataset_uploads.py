@@ -120,8 +120,8 @@ def test_archive_and_delete(api, ours):
     address = f"/api/v1/datasets/{ours.dataset_version.dataset_id}/"
     assert api.delete(address).json()["error"]["code"] == "conflict"
     assert api.patch(address, {"archived": True}, "application/json").json()["archived_at"]
-    assert api.get("/api/v1/datasets/").json()["count"] == 0
-    assert api.get("/api/v1/datasets/?archived=true").json()["count"] == 1
+    assert api.get("/api/v1/datasets/").json()["results"] == []
+    assert len(api.get("/api/v1/datasets/?archived=true").json()["results"]) == 1
     assert api.patch(address, {"archived": False}, "application/json").json()["archived_at"] is None
     api.post("/api/v1/datasets/?name=new", b'{"prompt": "a"}\n', "text/plain")
     unused = Dataset.objects.get(name="new")
