@@ -2,7 +2,8 @@
 
 Invariants: the queue ``events`` has one consumer with concurrency 1 (two would reorder a job's events); every task is
 idempotent, because a message is acknowledged only after its task and may come again; JSON only. Start it with
-``celery -A portal.celery worker -Q events -c 1``.
+``celery -A portal.celery worker -Q events -c 1``. The queue ``deliveries`` (webhooks and mails) has workers of its own,
+``celery -A portal.celery worker -Q deliveries -c 1``, because what it sends waits for others.
 """
 
 import os
@@ -16,6 +17,9 @@ from engine.events import EVENTS_QUEUE
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
+QUOTA_SWEEP_SECONDS = 60
+DELIVERIES_QUEUE = "deliveries"
+DELIVERY_SWEEP_SECONDS = 5
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -45,10 +49,37 @@ app.conf.update(
 app.autodiscover_tasks()
 
 
+def consumes(worker, queue: str) -> bool:
+    return queue in worker.app.amqp.queues.consume_from
+
+
 @worker_ready.connect
 def sweep_commands_regularly(sender, **kwargs) -> None:
     """Re-send, now and then, commands the engine has not answered: a submitted job is never lost."""
     from portal.jobs.tasks import resend_commands
 
-    resend_commands.delay()
-    sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+    if consumes(sender, EVENTS_QUEUE):
+        resend_commands.delay()
+        sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+
+
+@worker_ready.connect
+def enforce_quotas_regularly(sender, **kwargs) -> None:
+    """Stop, in any case soon, who has come to a limit."""
+    from portal.usage.tasks import enforce_quotas
+
+    if consumes(sender, EVENTS_QUEUE):
+        sender.timer.call_repeatedly(QUOTA_SWEEP_SECONDS, enforce_quotas.delay)
+
+
+@worker_ready.connect
+def deliver_regularly(sender, **kwargs) -> None:
+    """Look for messages that are due: first ones nobody woke us for, and those to be tried again."""
+    from portal.webhooks.tasks import deliver
+
+    def look() -> None:
+        deliver.apply_async(expires=DELIVERY_SWEEP_SECONDS)
+
+    if consumes(sender, DELIVERIES_QUEUE):
+        look()
+        sender.timer.call_repeatedly(DELIVERY_SWEEP_SECONDS, look)

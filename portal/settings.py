@@ -64,6 +64,8 @@ INSTALLED_APPS = [
     "portal.jobs",
     "portal.environments",
     "portal.adapters",
+    "portal.usage",
+    "portal.webhooks",
     "portal.live",
     "portal.api",
     "portal.ops",
@@ -183,7 +185,13 @@ AXES_USERNAME_FORM_FIELD = "login"
 AXES_VERBOSE = False
 EMAIL_CONFIG = env.email("EMAIL_URL", default="consolemail://")
 vars().update(EMAIL_CONFIG)
+EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="marlaas@localhost")
+PUBLIC_URL = env.str("PUBLIC_URL", default="http://localhost:8000")
+"""Where people reach the portal: the beginning of links in webhooks and mails."""
+WEBHOOKS_ALLOW_PRIVATE = env.bool("WEBHOOKS_ALLOW_PRIVATE", default=False)
+"""Send webhooks to private and local addresses too: only where every tenant may reach the operator's network."""
+WEBHOOKS_DISABLE_AFTER_DAYS = env.int("WEBHOOKS_DISABLE_AFTER_DAYS", default=3)
 
 # --- what leaves by HTTP ---------------------------------------------------------------------------------------------
 
@@ -233,7 +241,11 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.ReadThrottle", "portal.api.throttling.WriteThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "portal.api.throttling.ReadThrottle",
+        "portal.api.throttling.WriteThrottle",
+        "portal.api.throttling.TenantThrottle",
+    ],
     "DEFAULT_THROTTLE_RATES": {
         "read": env.str("API_READ_RATE", default="1200/min"),
         "write": env.str("API_WRITE_RATE", default="120/min"),

@@ -19,5 +19,7 @@ urlpatterns = [
     path("rewards/", include("portal.rewards.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
+    path("usage/", include("portal.usage.urls")),
+    path("", include("portal.webhooks.urls")),
     path("environments/", include("portal.environments.urls")),
 ]

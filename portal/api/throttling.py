@@ -46,3 +46,28 @@ class WriteThrottle(TokenThrottle):
     scope = "write"
     kind = "writing"
     reads = False
+
+
+class TenantThrottle(SimpleRateThrottle):
+    """Counts all requests of a tenant, whatever the token, against its own limit; none where it has no limit."""
+
+    scope = "tenant"
+    rate = "1/min"  # the number is the tenant's
+    who, kind = "All API tokens of a tenant together", "reading and writing"
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        limit = getattr(getattr(request.auth.tenant, "quotas", None), "max_api_requests_per_minute", None)
+        if limit is None:
+            return True
+        self.num_requests, self.rate = limit, f"{limit}/min"
+        try:
+            allowed = bool(super().allow_request(request, view))
+        except RedisError as error:
+            logger.warning("Requests are not counted, because Redis cannot be reached: %s", error)
+            return True
+        if not allowed:
+            request.refused_by = self  # type: ignore[attr-defined]
+        return allowed
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        return f"throttle.tenant.{request.auth.tenant_id}"

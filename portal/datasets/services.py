@@ -37,6 +37,7 @@ from portal.datasets.splitting import HELD_OUT, TRAIN, UNDECIDED, assign_splits,
 from portal.errors import FieldError, InvalidInput
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.limits import require_storage
 
 __all__ = ["DatasetInvalid", "LineError", "create_dataset_version"]
 
@@ -58,7 +59,7 @@ def create_dataset_version(
     ``file`` holds JSON lines: ``prompt`` (text) or ``messages``; optional ``answer`` (text or number), ``metadata``,
     ``split``; other keys go into the metadata. Rows without a split are split by a seeded hash of their prompt.
 
-    Raises DatasetInvalid (faults by line), InvalidInput, NotAllowed, Http404.
+    Raises DatasetInvalid (faults by line), InvalidInput, QuotaExceeded, NotAllowed, Http404.
     """
     require_writer(tenant=tenant, user=user)
     name = name.strip()
@@ -69,16 +70,19 @@ def create_dataset_version(
         errors.append(FieldError("held_out_fraction", "must be at least 0 and less than 1"))
     if errors:
         raise InvalidInput("The dataset was not stored.", fields=errors)
+    require_storage(tenant=tenant)
     folder = Path(settings.MARLAAS_VAR) / "datasets"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=folder) as staged:
         splits, hashes = _stage_rows(_iterate_chunks(file), staged, tenant=tenant, seed=seed)
         splits = assign_splits(splits, hashes, held_out_fraction)
+        require_storage(tenant=tenant, size_bytes=staged.tell())  # before the file is stored; exactly below
         staged.seek(0)
         sha256, size_bytes = _store_rows(staged, splits, folder)
     with transaction.atomic():
         # Locking the tenant makes the numbering race-free for the first version too.
         Tenant.objects.select_for_update().get(pk=tenant.pk)
+        require_storage(tenant=tenant, size_bytes=size_bytes)
         dataset, _ = Dataset.objects.get_or_create(tenant=tenant, name=name)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
         return DatasetVersion.objects.create(

@@ -1,4 +1,5 @@
-"""What a job's events say about the job: the fields of ``Job`` under "projection", and its adapter versions.
+"""What a job's events say about the job: the fields of ``Job`` under "projection", its adapter versions, its usage, and
+the messages to webhooks and members that follow from them.
 
 Invariant: a pure function of the events 1..``last_seq`` in order; how they were batched or repeated leaves no trace.
 """
@@ -10,6 +11,8 @@ from typing import Any
 from engine.events import TERMINAL_STATUSES, AdapterPublished, AdapterRemoved
 from portal.adapters.services import record_published, record_removed
 from portal.jobs.models import Job, JobEvent, Status
+from portal.usage.recording import COUNTED_TYPES, record_usage, sum_events
+from portal.webhooks.occurrences import Occurrence, announce_job
 
 PROJECTED_FIELDS = [
     "last_seq",
@@ -31,25 +34,36 @@ PROJECTED_FIELDS = [
 def advance_job(job: Job) -> bool:
     """Apply the stored events that follow ``job.last_seq`` without a gap and save; False where there are none."""
     before = job.last_seq
+    counted: list[JobEvent] = []
     for event in JobEvent.objects.filter(job=job, seq__gt=before).order_by("seq").iterator(chunk_size=500):
         if event.seq != job.last_seq + 1:
             break
-        _apply(job, event)
+        for occurrence in _apply(job, event):
+            announce_job(job=job, occurrence=occurrence)
         job.last_seq = event.seq
+        if event.type in COUNTED_TYPES:
+            counted.append(event)
     if job.last_seq == before:
         return False
     job.save(update_fields=PROJECTED_FIELDS)
+    record_usage(job=job, days=sum_events(counted))
     return True
 
 
-def _apply(job: Job, event: JobEvent) -> None:
+def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
+    """Returns what webhooks and members hear of."""
     payload: dict[str, Any] = event.payload
     match event.type:
         case "status":
+            was_queued = job.started_at is None
             job.status, job.reason, job.next = payload["status"], payload["reason"], payload["next"]
             if job.status != Status.QUEUED and job.started_at is None:
                 job.started_at = event.time
             job.finished_at = event.time if job.status in TERMINAL_STATUSES else None
+            if job.is_finished:
+                return [Occurrence(f"job.{job.status}", event.seq)]
+            if was_queued and job.started_at is not None:
+                return [Occurrence("job.started", event.seq)]
         case "step":
             job.step = payload["step"]
             job.metrics = payload["metrics"]
@@ -61,6 +75,9 @@ def _apply(job: Job, event: JobEvent) -> None:
         case "evaluation":
             job.accuracy = payload["accuracy"]
         case "adapter":
-            record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
+            adapter = record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
+            if adapter.final:
+                return [Occurrence("adapter.published", event.seq, adapter)]
         case "adapter_removed":
             record_removed(job=job, payload=AdapterRemoved.model_validate(payload))
+    return []

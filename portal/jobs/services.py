@@ -26,17 +26,19 @@ from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
 from portal.datasets.models import DatasetVersion
 from portal.environments.selectors import environment_faults
-from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded, field_errors
+from portal.errors import Conflict, FieldError, InvalidInput, field_errors
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
 from portal.jobs.projection import advance_job
-from portal.jobs.selectors import count_active_jobs
 from portal.jobs.specs import build_spec
 from portal.json_values import make_storable
 from portal.live.wake import wake_readers
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.enforcement import enforce_quotas
+from portal.usage.limits import require_place, require_quota_left, require_room_for_job, require_steps
+from portal.usage.models import QuotaHold
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ def create_job(
                 return _same_request(earlier, request_sha256)
         if faults := environment_faults(tenant, spec.environment):
             raise InvalidInput("The job was not created.", fields=faults)
-        _check_quota(tenant)
+        require_room_for_job(tenant=tenant, steps=spec.training.steps)
         job = Job.objects.create(
             id=job_id,
             tenant=tenant,
@@ -136,15 +138,6 @@ def _same_request(earlier: Job, request_sha256: str) -> Job:
             "This idempotency key was used for a different job.", hint="Use a new key for every job you mean to create."
         )
     return earlier
-
-
-def _check_quota(tenant: Tenant) -> None:
-    active = count_active_jobs(tenant)
-    if active >= tenant.max_active_jobs:
-        raise QuotaExceeded(
-            f"{tenant.name} has {active} active job(s), its limit is {tenant.max_active_jobs}.",
-            hint="Wait until one finishes, pause or cancel one, or ask the operator for a higher limit.",
-        )
 
 
 def pause_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
@@ -204,8 +197,14 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
         if job.is_finished or job.wants_cancelled:
             how = f"has ended: {job.state_label.lower()}" if job.is_finished else "is being cancelled, which is final"
             raise Conflict(f"{job.name} {how}.", hint="Start a new job; it can continue from an adapter of this one.")
-        if changes.get("wants_paused") is False and job.gave_up_its_place:
-            _check_quota(tenant)
+        if changes.get("wants_paused") is False:
+            if job.gave_up_its_place:
+                require_place(tenant=tenant)
+            else:
+                require_quota_left(tenant=tenant)
+            QuotaHold.objects.filter(job=job).delete()
+        if changes.get("wanted_steps", 0) > job.wanted_steps:
+            require_steps(tenant=tenant, steps=changes["wanted_steps"], field="steps")
         for name, value in changes.items():
             setattr(job, name, value)
         job.control_revision += 1
@@ -253,6 +252,7 @@ def ingest_events(*, batch: EventBatch) -> dict[str, int]:
             acknowledged[job_id] = max(event.seq for event in by_job[job_id])
         transaction.on_commit(lambda: acknowledge_events(acknowledged))
         transaction.on_commit(lambda: wake_readers(changed))
+        transaction.on_commit(lambda: enforce_quotas(tenant_ids={job.tenant_id for job in changed}))
     return acknowledged
 
 

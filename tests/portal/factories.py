@@ -38,6 +38,9 @@ from portal.rewards.models import RewardVersion
 from portal.rewards.services import create_reward_version
 from portal.tenants.models import Role, Tenant
 from portal.tenants.services import add_member, create_tenant, create_user
+from portal.webhooks.models import Delivery, Endpoint, State
+from portal.webhooks.occurrences import make_ping
+from portal.webhooks.services import create_endpoint
 
 START = 1_700_000_000.0
 WEIGHTS = b"weights of an adapter"
@@ -55,6 +58,8 @@ class Owned:
     adapter: AdapterVersion
     document_set: DocumentSet
     environment_token: EnvironmentToken
+    endpoint: Endpoint
+    delivery: Delivery
 
     @property
     def ids(self) -> dict[str, Any]:
@@ -69,6 +74,8 @@ class Owned:
             "reward_version_id": self.reward_version.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
+            "endpoint_id": self.endpoint.pk,
+            "delivery_id": self.delivery.pk,
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
         }
@@ -100,7 +107,22 @@ def build_owned(name: str) -> Owned:
     document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
     environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
     adapter = job.adapter_versions.get()
-    return Owned(user, tenant, dataset_version, reward_version, job, adapter, document_set, environment_token)
+    endpoint, _ = create_endpoint(tenant=tenant, user=user, url="https://example.org/hook", events=["job.failed"])
+    delivery = make_ping(endpoint)
+    delivery.state, delivery.finished_at = State.DELIVERED, delivery.created_at
+    delivery.save()
+    return Owned(
+        user,
+        tenant,
+        dataset_version,
+        reward_version,
+        job,
+        adapter,
+        document_set,
+        environment_token,
+        endpoint,
+        delivery,
+    )
 
 
 def jsonl(*rows: Any) -> io.BytesIO:
