@@ -25,11 +25,15 @@ PLAIN = [
     "environments:overview",
     "jobs:new-datasets",
     "jobs:new-rewards",
+    "usage:overview",
+    "usage:export",
+    "webhooks:list",
+    "webhooks:notifications",
     "tenants:tokens",
     "tenants:members",
 ]
 WITH_ID = routes_with_ids(without=NOT_PAGES)
-ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/")
+ACTIONS = ("pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/", "rotate/", "ping/", "redeliver/")
 GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 
 
