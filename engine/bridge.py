@@ -21,7 +21,8 @@ from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
-from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SUBMIT_JOB
+from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SCALE_POOL, SUBMIT_JOB
+from engine.spec.trial import CANCEL_TRIAL, REWARD_TRIED, TRY_REWARD, TrialReport
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +67,28 @@ def control_job(self: Task, job_id: str, control: dict[str, Any]) -> None:
     hand_over(self, "control", job_id, control)
 
 
+@app.task(name=SCALE_POOL, bind=True)
+def scale_pool(self: Task, base_model_id: str, control: dict[str, Any]) -> None:
+    """What the operator wants of a base model's pool (``PoolControl`` as JSON): how many rollout workers."""
+    hand_over(self, "scale", base_model_id, control)
+
+
 @app.task(name=ACKNOWLEDGE_EVENTS, bind=True)
 def acknowledge_events(self: Task, acknowledged: dict[str, int]) -> None:
     """The portal has stored these events: {job_id: highest sequence number without a gap before it}."""
     hand_over(self, "acknowledge", acknowledged)
+
+
+@app.task(name=TRY_REWARD, bind=True)
+def try_reward(self: Task, trial: dict[str, Any]) -> None:
+    """Test a reward (``RewardTrialSpec`` as JSON) on a few completions."""
+    hand_over(self, "try_reward", trial["trial_id"], trial)
+
+
+@app.task(name=CANCEL_TRIAL, bind=True)
+def cancel_trial(self: Task, trial_id: str) -> None:
+    """Stop testing a reward."""
+    hand_over(self, "cancel_trial", trial_id)
 
 
 def next_events(handle: ActorHandle, cursor: int) -> tuple[int, EventBatch]:
@@ -104,10 +123,31 @@ def forward_events(stop: threading.Event) -> None:
         stop.wait(BATCH_SECONDS)
 
 
+def next_trial_reports(handle: ActorHandle, cursor: int) -> tuple[int, list[TrialReport]]:
+    """What reward trials have reported after sequence number ``cursor``, and the last of their numbers."""
+    news: Any = ray.get(handle.next_trial_reports.remote(cursor, 10.0))
+    return cast(tuple[int, list[TrialReport]], news)
+
+
+def forward_trial_reports(stop: threading.Event) -> None:
+    """Send what reward trials report until ``stop``. What is lost on the way the portal asks for again."""
+    cursor = 0
+    while not stop.is_set():
+        try:
+            last, reports = next_trial_reports(controller(), cursor)
+            for report in reports:
+                app.send_task(REWARD_TRIED, args=[report.model_dump(mode="json")], queue=EVENTS_QUEUE)
+            cursor = last
+        except Exception:
+            log.exception("reports of reward trials could not be forwarded; trying again")
+            stop.wait(2)
+        stop.wait(BATCH_SECONDS)
+
+
 @signals.worker_ready.connect
 def start_forwarding(sender: Any = None, **_: Any) -> None:
     """Begin when the worker is up; end with it."""
     stop = threading.Event()
-    thread = threading.Thread(target=forward_events, args=(stop,), name="forward-events", daemon=True)
     signals.worker_shutting_down.connect(lambda **_: stop.set(), weak=False)
-    thread.start()
+    for target in (forward_events, forward_trial_reports):
+        threading.Thread(target=target, args=(stop,), name=target.__name__, daemon=True).start()

@@ -17,6 +17,7 @@ from engine.events import EVENTS_QUEUE
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
+TENANT_SWEEP_SECONDS = 300
 QUOTA_SWEEP_SECONDS = 60
 DELIVERIES_QUEUE = "deliveries"
 DELIVERY_SWEEP_SECONDS = 5
@@ -55,12 +56,24 @@ def consumes(worker, queue: str) -> bool:
 
 @worker_ready.connect
 def sweep_commands_regularly(sender, **kwargs) -> None:
-    """Re-send, now and then, commands the engine has not answered: a submitted job is never lost."""
+    """Re-send, now and then, commands the engine has not answered: neither a job nor a reward trial is ever lost."""
     from portal.jobs.tasks import resend_commands
+    from portal.rewards.tasks import sweep_reward_trials
 
     if consumes(sender, EVENTS_QUEUE):
         resend_commands.delay()
         sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+        sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
+
+
+@worker_ready.connect
+def sweep_tenants_regularly(sender, **kwargs) -> None:
+    """Remove tenants whose grace period has passed, and exports that have expired."""
+    from portal.tenants.tasks import sweep_tenants
+
+    if consumes(sender, EVENTS_QUEUE):
+        sweep_tenants.delay()
+        sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)
 
 
 @worker_ready.connect

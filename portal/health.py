@@ -8,6 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
 
 from portal.celery import app
+from portal.ops import sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +21,14 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @login_not_required
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Database and broker answer; 503 and the name of what does not otherwise."""
+    """Database and broker answer; 503 and the name of what does not otherwise.
+
+    ``sandbox`` is the level at which tenants' Python is confined; without one it is refused, and all else works.
+    """
     checks = {"database": _database_answers(), "broker": _broker_answers()}
     ready = all(checks.values())
-    return JsonResponse({"status": "ok" if ready else "not ready", "checks": checks}, status=200 if ready else 503)
+    answer = {"status": "ok" if ready else "not ready", "checks": checks, "sandbox": sandbox.level()}
+    return JsonResponse(answer, status=200 if ready else 503)
 
 
 def _database_answers() -> bool:

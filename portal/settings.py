@@ -58,12 +58,15 @@ INSTALLED_APPS = [
     "rest_framework",
     "portal.pages",
     "portal.tenants",
+    "portal.audit",
     "portal.base_models",
     "portal.datasets",
     "portal.rewards",
     "portal.jobs",
     "portal.environments",
     "portal.adapters",
+    "portal.progress",
+    "portal.rollouts",
     "portal.usage",
     "portal.webhooks",
     "portal.live",
@@ -72,9 +75,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.audit.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "portal.tenants.middleware.TokenInAddressMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -174,14 +179,18 @@ ACCOUNT_FORMS = {"login": "portal.tenants.sign_in.SignInForm"}
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # no code by mail: not every installation has mail
+ACCOUNT_CHANGE_EMAIL = True  # one address; a new one counts once it is confirmed
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 ACCOUNT_RATE_LIMITS = {"login_failed": False}  # django-axes counts failed sign-ins, in the database
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "MARLaaS"
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_USERNAME_FORM_FIELD = "login"
+AXES_LOCKOUT_CALLABLE = "portal.tenants.sign_in.answer_lock_out"
 AXES_VERBOSE = False
 EMAIL_CONFIG = env.email("EMAIL_URL", default="consolemail://")
 vars().update(EMAIL_CONFIG)
@@ -240,7 +249,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ScopedSchema",
     "DEFAULT_THROTTLE_CLASSES": [
         "portal.api.throttling.ReadThrottle",
         "portal.api.throttling.WriteThrottle",
@@ -273,8 +282,18 @@ DOWNLOAD_LINK_SECONDS = env.int("DOWNLOAD_LINK_SECONDS", default=15 * 60)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
+    "filters": {"origin": {"()": "portal.audit.context.OriginFilter"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s %(tenant_id)s]: %(message)s"}
+    },
+    "handlers": {
+        "stdout": {
+            "class": "logging.StreamHandler",
+            "stream": "ext://sys.stdout",
+            "formatter": "line",
+            "filters": ["origin"],
+        }
+    },
     "loggers": {"axes": {"level": "WARNING"}},
     "root": {"handlers": ["stdout"], "level": env.str("LOG_LEVEL", default="INFO")},
 }

@@ -14,7 +14,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from portal.adapters.bundle import CHUNK_BYTES, AdapterUnavailable, build_bundle
-from portal.adapters.services import open_download_link
+from portal.adapters.services import open_download_link, record_download
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -22,14 +22,17 @@ PLAIN = "text/plain; charset=utf-8"
 @require_safe
 @login_not_required
 def download_adapter(request: HttpRequest, token: str) -> HttpResponseBase:
-    adapter = open_download_link(token=token)
-    if adapter is None:
+    found = open_download_link(token=token)
+    if found is None:
         message = "This download link is wrong or has expired. Get a new one from the job's page or the API.\n"
         return HttpResponseForbidden(message, content_type=PLAIN)
+    adapter, user = found
     try:
         archive = build_bundle(adapter=adapter)
     except AdapterUnavailable as error:
         return HttpResponse(f"{error.message} {error.hint}\n", content_type=PLAIN, status=error.status)
+    if request.method == "GET":
+        record_download(adapter=adapter, user=user)
     response = StreamingHttpResponse(_stream(archive), content_type="application/zip")
     response["Content-Length"] = os.fstat(archive.fileno()).st_size
     filename = f"job-{adapter.job_id.hex[:8]}-v{adapter.version}.zip"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.core import signing
+from django.db import transaction
 from django.urls import reverse
 
 from engine.events import AdapterPublished, AdapterRemoved
 from portal.adapters.models import AdapterVersion
+from portal.adapters.selectors import CARD_RELATIONS
+from portal.audit.services import accountable_user_id, record_change
 from portal.errors import Conflict
 from portal.jobs.models import Job
 
@@ -40,20 +45,33 @@ def record_removed(*, job: Job, payload: AdapterRemoved) -> None:
     AdapterVersion.objects.filter(job=job, version__in=payload.adapter_versions).update(removed=True)
 
 
-def create_download_link(*, adapter: AdapterVersion) -> str:
-    """A path that downloads the adapter for ``DOWNLOAD_LINK_SECONDS``, without a cookie. Hand it to its tenant only."""
+def create_download_link(*, adapter: AdapterVersion, user: User | None = None) -> str:
+    """A path that downloads the adapter for ``DOWNLOAD_LINK_SECONDS``, without a cookie. Hand it to its tenant only.
+
+    ``user`` is whom the audit log will name for downloads with it.
+    """
     if adapter.removed:
         raise Conflict(
             f"Retention removed the files of {adapter.name}.", hint="Download a newer version of the same job."
         )
-    token = signing.dumps(str(adapter.pk), salt=LINK_SALT)
+    token = signing.dumps([str(adapter.pk), accountable_user_id(user)], salt=LINK_SALT)
     return reverse("adapter-download", kwargs={"token": token})
 
 
-def open_download_link(*, token: str) -> AdapterVersion | None:
-    """The adapter version a link was made for; None where the link is wrong or has expired."""
+def open_download_link(*, token: str) -> tuple[AdapterVersion, User | None] | None:
+    """The adapter version a link is for and whose link it is; None where the link is wrong or has expired."""
     try:
-        adapter_id = signing.loads(token, salt=LINK_SALT, max_age=settings.DOWNLOAD_LINK_SECONDS)
+        named = signing.loads(token, salt=LINK_SALT, max_age=settings.DOWNLOAD_LINK_SECONDS)
     except signing.BadSignature:
         return None
-    return AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related("job__base_model").first()
+    adapter_id, user_id = named if isinstance(named, list) else (named, None)
+    adapter = AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related(*CARD_RELATIONS).first()
+    if adapter is None:
+        return None
+    return adapter, get_user_model().objects.filter(pk=user_id).first() if user_id else None
+
+
+@transaction.atomic
+def record_download(*, adapter: AdapterVersion, user: User | None) -> None:
+    """Write down that the files left the portal, by the link of ``user``."""
+    record_change(tenant=adapter.job.tenant, user=user, action="adapter.downloaded", target=adapter)

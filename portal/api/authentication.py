@@ -8,6 +8,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from portal.audit.context import current_origin
 from portal.tenants.models import ApiToken
 from portal.tenants.selectors import find_api_token
 from portal.tenants.services import record_token_use
@@ -25,6 +26,8 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("This API token is wrong, expired or revoked.")
         token, _ = found
         record_token_use(token=token)
+        origin = current_origin()
+        origin.token_label, origin.tenant_id = f"{token.name}, {token.prefix}…", str(token.tenant_id)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

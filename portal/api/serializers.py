@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -12,7 +12,10 @@ from portal.base_models.models import BaseModel
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.jobs.models import Job
 from portal.jobs.selectors import summarize_control
-from portal.rewards.models import RewardFunction, RewardVersion
+from portal.progress.selectors import VersionMetrics, version_metrics
+from portal.rewards.models import RewardFunction, RewardTrial, RewardVersion
+from portal.rewards.selectors import trial_cases
+from portal.rewards.signal import read_signal
 
 
 class FieldErrorOutput(serializers.Serializer[Any]):
@@ -79,6 +82,128 @@ class RewardFunctionOutput(serializers.ModelSerializer[RewardFunction]):
 class RewardFunctionInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=100, help_text="A name that exists gets a new version.")
     spec = serializers.DictField(help_text="engine.spec.RewardSpec: {'grader': {'type': ...}, 'timeout_seconds': ...}.")
+
+
+class RewardSpecInput(serializers.Serializer[Any]):
+    spec = serializers.DictField(help_text="engine.spec.RewardSpec: {'grader': {'type': ...}, 'timeout_seconds': ...}.")
+
+
+class RewardValidOutput(serializers.Serializer[Any]):
+    valid = serializers.BooleanField(help_text="Always true: what is not valid answers 400 with its fields.")
+    spec = serializers.DictField(help_text="The reward as it would be stored, every default filled in.")
+
+
+class RewardTrialInput(serializers.Serializer[Any]):
+    reward_version = serializers.UUIDField(default=None, allow_null=True, help_text="A saved version; or give spec.")
+    spec = serializers.DictField(default=None, allow_null=True, help_text="engine.spec.RewardSpec, not saved.")
+    validate_only = serializers.BooleanField(default=False, help_text="Check the reward, run nothing; answers 200.")
+    row = serializers.DictField(
+        default=None,
+        allow_null=True,
+        help_text="One row as in an upload: prompt or messages, answer, anything else.",
+    )
+    dataset_version = serializers.UUIDField(
+        default=None, allow_null=True, help_text="Instead of row: take rows from this dataset version."
+    )
+    line = serializers.IntegerField(default=None, allow_null=True, help_text="Only this line of it, counted from 1.")
+    rows = serializers.IntegerField(default=20, help_text="Else so many lines drawn by chance; at most 50.")
+    completions = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False),
+        default=list,
+        help_text="Score these, at most 8, instead of fresh samples. Of a single row only.",
+    )
+    base_model = serializers.CharField(
+        default="", allow_blank=True, help_text="Draws fresh samples where no completions are given."
+    )
+    samples = serializers.IntegerField(default=4, help_text="Of each row, 1 to 8.")
+    max_tokens = serializers.IntegerField(default=128, help_text="Of one sample, 1 to 2048.")
+    temperature = serializers.FloatField(default=1.0, help_text="0 to 2; 0 means greedy.")
+    seed = serializers.IntegerField(default=0, help_text="Of the rows' choice and the samples.")
+    system_prompt = serializers.CharField(
+        default="", allow_blank=True, trim_whitespace=False, help_text="Before rows that have no system message."
+    )
+
+
+class TrialScoreOutput(serializers.Serializer[Any]):
+    completion = serializers.CharField()
+    total = serializers.FloatField(help_text="In [0, 1]; 0 where error.")
+    parts = serializers.DictField(child=serializers.FloatField())
+    reason = serializers.CharField()
+    error = serializers.BooleanField()
+    error_kind = serializers.CharField(help_text="What kind of failure; empty where there is none or it is unknown.")
+    details = serializers.CharField(help_text="Traceback with line numbers.")
+    console = serializers.CharField(help_text="What the reward printed.")
+    seconds = serializers.FloatField(help_text="What the grading took.")
+    tokens = serializers.IntegerField(help_text="Sampled; 0 where the completion was given.")
+    truncated = serializers.BooleanField(help_text="Cut off at the token limit.")
+
+
+class TrialCaseOutput(serializers.Serializer[Any]):
+    line = serializers.IntegerField(allow_null=True, help_text="Of the dataset, counted from 1.")
+    row = serializers.DictField(help_text="engine.spec.DatasetRow.")
+    scores = TrialScoreOutput(many=True, help_text="Empty until it is done.")
+
+
+class TrialFindingOutput(serializers.Serializer[Any]):
+    level = serializers.ChoiceField(["good", "warning", "error"])
+    code = serializers.CharField()
+    message = serializers.CharField()
+    hint = serializers.CharField()
+
+
+class TrialSignalOutput(serializers.Serializer[Any]):
+    count = serializers.IntegerField()
+    errors = serializers.IntegerField()  # type: ignore[assignment]
+    mean = serializers.FloatField()
+    deviation = serializers.FloatField()
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+    histogram = serializers.ListField(child=serializers.IntegerField(), help_text="Ten equal steps of [0, 1].")
+    groups = serializers.IntegerField(help_text="Rows with at least two completions.")
+    flat_groups = serializers.IntegerField(help_text="Those whose completions all score the same.")
+    findings = TrialFindingOutput(many=True, help_text="Whether there is a learning signal, and what else to know.")
+
+
+class RewardTrialSummary(serializers.ModelSerializer[RewardTrial]):
+    total = serializers.IntegerField(help_text="Completions in all.")
+
+    class Meta:
+        model = RewardTrial
+        fields = [
+            "id",
+            "reward_version",
+            "state",
+            "reason",
+            "done",
+            "total",
+            "sampled_tokens",
+            "accelerator_seconds",
+            "created_at",
+            "finished_at",
+            "expires_at",
+        ]
+
+
+class RewardTrialOutput(RewardTrialSummary):
+    reward = serializers.DictField(source="spec.reward", help_text="engine.spec.RewardSpec that is tried.")
+    cases = serializers.SerializerMethodField()
+    signal = serializers.SerializerMethodField(help_text="Null until it is done.")
+
+    class Meta:
+        model = RewardTrial
+        fields = [*RewardTrialSummary.Meta.fields, "reward", "signal", "cases"]
+
+    @extend_schema_field(TrialCaseOutput(many=True))
+    def get_cases(self, trial: RewardTrial) -> list[dict[str, Any]]:
+        return [
+            {"line": case.line, "row": case.row, "scores": TrialScoreOutput(case.scores, many=True).data}
+            for case in trial_cases(trial)
+        ]
+
+    @extend_schema_field(TrialSignalOutput(allow_null=True))
+    def get_signal(self, trial: RewardTrial) -> dict[str, Any] | None:
+        signal = read_signal(trial.scores)
+        return None if signal is None else dict(TrialSignalOutput(signal).data)
 
 
 class JobInput(serializers.Serializer[Any]):
@@ -218,10 +343,56 @@ class EventsOutput(serializers.Serializer[Any]):
     finished = serializers.BooleanField(help_text="The job has ended and nothing follows last_seq.")
 
 
+class AdapterListSerializer(serializers.ListSerializer[Any]):
+    """Looks the metrics of all versions up at once."""
+
+    def to_representation(self, data: Any) -> Any:
+        adapters = list(data)
+        cast(dict[str, Any], self.context)["version_metrics"] = version_metrics(adapters)
+        return super().to_representation(adapters)
+
+
 class AdapterOutput(serializers.ModelSerializer[AdapterVersion]):
+    reward_mean = serializers.SerializerMethodField(help_text="Of the batch that trained it.")
+    held_out_accuracy = serializers.SerializerMethodField(help_text="Of this version; null where it was not evaluated.")
+    held_out_reward = serializers.SerializerMethodField()
+    best = serializers.SerializerMethodField(help_text="Best of its job on held-out rows so far.")
+
     class Meta:
         model = AdapterVersion
-        fields = ["id", "version", "name", "sha256", "size_bytes", "rank", "step", "final", "removed", "created_at"]
+        list_serializer_class = AdapterListSerializer
+        fields = [
+            "id",
+            "version",
+            "name",
+            "sha256",
+            "size_bytes",
+            "rank",
+            "step",
+            "final",
+            "best",
+            "reward_mean",
+            "held_out_accuracy",
+            "held_out_reward",
+            "removed",
+            "created_at",
+        ]
+
+    def _metrics(self, adapter: AdapterVersion) -> VersionMetrics:
+        known = self.context.get("version_metrics")
+        return (known if known is not None else version_metrics([adapter]))[adapter.pk]
+
+    def get_reward_mean(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).reward_mean
+
+    def get_held_out_accuracy(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).accuracy
+
+    def get_held_out_reward(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).held_out_reward
+
+    def get_best(self, adapter: AdapterVersion) -> bool:
+        return self._metrics(adapter).best
 
 
 class LinkOutput(serializers.Serializer[Any]):

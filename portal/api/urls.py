@@ -1,4 +1,4 @@
-from django.urls import path
+from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
@@ -20,7 +20,16 @@ from portal.api.views.jobs import (
     PauseJobView,
     ResumeJobView,
 )
-from portal.api.views.rewards import RewardFunctionsView, RewardFunctionView
+from portal.api.views.progress import JobMetricsView
+from portal.api.views.rewards import (
+    CancelRewardTrialView,
+    RewardFunctionsView,
+    RewardFunctionView,
+    RewardTrialsView,
+    RewardTrialView,
+    ValidateRewardView,
+)
+from portal.api.views.rollouts import RolloutGroupView, RolloutsView
 from portal.api.views.usage import QuotasView, UsageExportView, UsageRecordsView, UsageView
 from portal.api.views.webhooks import (
     DeliveriesView,
@@ -49,6 +58,10 @@ urlpatterns = [
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
+    path("reward-functions/validate/", ValidateRewardView.as_view(), name="reward-validate"),
+    path("reward-trials/", RewardTrialsView.as_view(), name="reward-trials"),
+    path("reward-trials/<uuid:trial_id>/", RewardTrialView.as_view(), name="reward-trial"),
+    path("reward-trials/<uuid:trial_id>/cancel/", CancelRewardTrialView.as_view(), name="reward-trial-cancel"),
     path("environments/documents/", DocumentSetsView.as_view(), name="document-sets"),
     path("environments/documents/<uuid:document_set_id>/", DocumentSetView.as_view(), name="document-set"),
     path("environments/tokens/", EnvironmentTokensView.as_view(), name="environment-tokens"),
@@ -60,6 +73,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/resume/", ResumeJobView.as_view(), name="job-resume"),
     path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/metrics/", JobMetricsView.as_view(), name="job-metrics"),
+    path("jobs/<uuid:job_id>/rollouts/", RolloutsView.as_view(), name="job-rollouts"),
+    path("jobs/<uuid:job_id>/rollouts/<int:seq>/", RolloutGroupView.as_view(), name="job-rollout-group"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
@@ -79,5 +95,6 @@ urlpatterns = [
         RedeliverView.as_view(),
         name="webhook-redeliver",
     ),
+    path("", include("portal.api.tenant_urls")),
     path("<path:rest>", unknown_address),
 ]

@@ -1,11 +1,12 @@
 from django.contrib import admin
 from django.http import HttpRequest
 
+from portal.audit.admin import AuditedAdmin
 from portal.base_models.models import BaseModel
 
 
 @admin.register(BaseModel)
-class BaseModelAdmin(admin.ModelAdmin):
+class BaseModelAdmin(AuditedAdmin):
     list_display = ["id", "source", "location", "context_length", "max_lora_rank", "dtype", "enabled"]
     list_filter = ["enabled", "source"]
 

@@ -1,5 +1,6 @@
 from django.contrib import admin
 
+from portal.audit.admin import AuditedAdmin
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
 
@@ -10,7 +11,7 @@ class DatasetVersionInline(ReadOnlyInline):
 
 
 @admin.register(Dataset)
-class DatasetAdmin(ReadOnly, admin.ModelAdmin):
+class DatasetAdmin(ReadOnly, AuditedAdmin):
     list_display = ["name", "tenant", "created_at"]
     list_filter = ["tenant"]
     list_select_related = ["tenant"]
@@ -19,7 +20,7 @@ class DatasetAdmin(ReadOnly, admin.ModelAdmin):
 
 
 @admin.register(DatasetVersion)
-class DatasetVersionAdmin(ReadOnly, admin.ModelAdmin):
+class DatasetVersionAdmin(ReadOnly, AuditedAdmin):
     list_display = ["dataset", "number", "rows", "train_rows", "held_out_rows", "created_at"]
     list_filter = ["dataset__tenant"]
     list_select_related = ["dataset"]

@@ -20,6 +20,7 @@ from django.core.files.base import File
 from django.db import transaction
 from django.db.models import Max
 
+from portal.audit.services import record_change
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.datasets.parsing import (
     MAX_ERRORS,
@@ -85,7 +86,7 @@ def create_dataset_version(
         require_storage(tenant=tenant, size_bytes=size_bytes)
         dataset, _ = Dataset.objects.get_or_create(tenant=tenant, name=name)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
-        return DatasetVersion.objects.create(
+        version = DatasetVersion.objects.create(
             dataset=dataset,
             number=last + 1,
             sha256=sha256,
@@ -95,6 +96,9 @@ def create_dataset_version(
             size_bytes=size_bytes,
             created_by_id=user.pk,
         )
+        after = {"rows": version.rows, "held_out_rows": version.held_out_rows, "sha256": sha256, "size": size_bytes}
+        record_change(tenant=tenant, user=user, action="dataset.uploaded", target=version, after=after)
+    return version
 
 
 def _iterate_chunks(file: BinaryIO | File[bytes]) -> Iterator[bytes]:

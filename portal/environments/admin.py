@@ -1,11 +1,12 @@
 from django.contrib import admin
 
+from portal.audit.admin import AuditedAdmin
 from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.read_only_admin import ReadOnly
 
 
 @admin.register(DocumentSet)
-class DocumentSetAdmin(ReadOnly, admin.ModelAdmin):
+class DocumentSetAdmin(ReadOnly, AuditedAdmin):
     list_display = ["name", "tenant", "documents", "size_bytes", "created_at"]
     list_filter = ["tenant"]
     list_select_related = ["tenant"]
@@ -13,7 +14,7 @@ class DocumentSetAdmin(ReadOnly, admin.ModelAdmin):
 
 
 @admin.register(EnvironmentToken)
-class EnvironmentTokenAdmin(ReadOnly, admin.ModelAdmin):
+class EnvironmentTokenAdmin(ReadOnly, AuditedAdmin):
     list_display = ["name", "tenant", "created_at", "changed_at"]
     list_filter = ["tenant"]
     list_select_related = ["tenant"]

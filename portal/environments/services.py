@@ -22,6 +22,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from engine.spec import NAME_PATTERN
+from portal.audit.services import record_change
 from portal.environments.documents import DocumentsInvalid, read_documents
 from portal.environments.models import DocumentSet, EnvironmentToken, tenant_folder
 from portal.environments.selectors import (
@@ -68,6 +69,10 @@ def create_document_set(*, tenant: Tenant, user: User, name: str, file: BinaryIO
                 Path(aside.name).replace(made.path)
                 _fsync_folder(folder)
                 made.save()
+                record_change(
+                    tenant=tenant, user=user, action="documents.uploaded", target=made, label=name,
+                    after={"documents": count, "size_bytes": made.size_bytes, "sha256": sha256},
+                )  # fmt: skip
         finally:
             Path(aside.name).unlink(missing_ok=True)
     return made
@@ -121,6 +126,10 @@ def delete_document_set(*, tenant: Tenant, user: User, document_set_id: uuid.UUI
         if job is not None:
             raise Conflict(f"{job.name} uses these documents.", hint="Wait until it ends, or cancel it.")
         path = documents.path
+        record_change(
+            tenant=tenant, user=user, action="documents.deleted", target=documents, label=documents.name,
+            before={"documents": documents.documents, "sha256": documents.sha256},
+        )  # fmt: skip
         documents.delete()
         transaction.on_commit(lambda: path.unlink(missing_ok=True))
 
@@ -146,6 +155,7 @@ def create_environment_token(*, tenant: Tenant, user: User, name: str, value: st
         token = EnvironmentToken(tenant=tenant, name=name, created_by_id=user.pk, changed_at=timezone.now())
         _write_token(tenant, token, value)
         token.save()
+        record_change(tenant=tenant, user=user, action="environment_token.created", target=token, label=token.name)
     return token
 
 
@@ -161,6 +171,7 @@ def replace_environment_token(
             raise InvalidInput("The token was not replaced.", fields=errors)
         token.changed_at = timezone.now()
         token.save(update_fields=["changed_at"])
+        record_change(tenant=tenant, user=user, action="environment_token.replaced", target=token, label=token.name)
         _write_token(tenant, token, value)
     return token
 
@@ -174,6 +185,7 @@ def delete_environment_token(*, tenant: Tenant, user: User, environment_token_id
         job = list_jobs_using(tenant, token_name=token.name).first()
         if job is not None:
             raise Conflict(f"{job.name} uses this token.", hint="Wait until it ends, or cancel it.")
+        record_change(tenant=tenant, user=user, action="environment_token.deleted", target=token, label=token.name)
         token.path.unlink(missing_ok=True)  # at once: no failure may leave the secret behind a row that is gone
         token.delete()
 

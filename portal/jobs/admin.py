@@ -1,6 +1,7 @@
 from django.contrib import admin
 
 from portal.adapters.models import AdapterVersion
+from portal.audit.admin import AuditedAdmin
 from portal.jobs.models import Job, JobEvent
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
 
@@ -11,7 +12,7 @@ class AdapterVersionInline(ReadOnlyInline):
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnly, admin.ModelAdmin):
+class JobAdmin(ReadOnly, AuditedAdmin):
     list_display = ["name", "tenant", "status", "step", "steps", "base_model", "created_at", "finished_at"]
     list_filter = ["status", "tenant", "base_model"]
     list_select_related = ["tenant", "base_model"]

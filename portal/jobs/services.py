@@ -21,9 +21,10 @@ from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError
 
-from engine.events import Event, EventBatch
+from engine.events import TERMINAL_STATUSES, Event, EventBatch
 from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
+from portal.audit.services import record_change
 from portal.datasets.models import DatasetVersion
 from portal.environments.selectors import environment_faults
 from portal.errors import Conflict, FieldError, InvalidInput, field_errors
@@ -111,6 +112,7 @@ def create_job(
             idempotency_key=idempotency_key,
             request_sha256=request_sha256 if idempotency_key else "",
         )
+        record_change(tenant=tenant, user=user, action="job.created", target=job, after=_described(job))
         transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
         transaction.on_commit(lambda: wake_readers([job]))
     return job
@@ -130,6 +132,17 @@ def require_own(
         raise Http404("No such reward version.")
     if start_from is not None and start_from.job.tenant_id != tenant.pk:
         raise Http404("No such adapter version.")
+
+
+def _described(job: Job) -> dict[str, Any]:
+    """What the audit log says of a new job."""
+    return {
+        "base_model": job.base_model_id,
+        "dataset": job.rows_from,
+        "reward": str(job.reward_version),
+        "start_from": job.start_from.name if job.start_from else None,
+        "steps": job.steps,
+    }
 
 
 def _same_request(earlier: Job, request_sha256: str) -> Job:
@@ -163,6 +176,26 @@ def cancel_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
     The engine's ``status`` event makes it cancelled; until then the job is "cancelling". Raises NotAllowed, Http404.
     """
     return _change_control(tenant=tenant, user=user, job_id=job_id, wants_cancelled=True)
+
+
+def cancel_all_jobs(*, tenant: Tenant, user: User | None) -> int:
+    """Ask the engine to cancel whatever of the tenant has not ended, before the tenant is deleted; how many were asked.
+
+    The caller has checked that ``user`` may; None is the system.
+    """
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        open_jobs = Job.objects.select_for_update().filter(tenant=tenant, wants_cancelled=False)
+        jobs = list(open_jobs.exclude(status__in=TERMINAL_STATUSES).order_by("pk"))
+        for job in jobs:
+            job.wants_cancelled = True
+            job.control_revision += 1
+            job.control_sent_at = None
+            job.save(update_fields=["wants_cancelled", "control_revision", "control_sent_at"])
+            record_change(tenant=tenant, user=user, action="job.cancelled", target=job)
+        transaction.on_commit(lambda: send_commands(job_ids=[job.pk for job in jobs]))
+        transaction.on_commit(lambda: wake_readers(jobs))
+    return len(jobs)
 
 
 def set_priority(*, tenant: Tenant, user: User, job_id: uuid.UUID, priority: int) -> Job:
@@ -205,15 +238,26 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
             QuotaHold.objects.filter(job=job).delete()
         if changes.get("wanted_steps", 0) > job.wanted_steps:
             require_steps(tenant=tenant, steps=changes["wanted_steps"], field="steps")
+        before = {name: getattr(job, name) for name in changes}
         for name, value in changes.items():
             setattr(job, name, value)
         job.control_revision += 1
         job.control_sent_at = None
         _check_control(job, changes)
         job.save(update_fields=[*changes, "control_revision", "control_sent_at"])
+        record_change(tenant=tenant, user=user, action=_action(changes), target=job, before=before, after=changes)
         transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
         transaction.on_commit(lambda: wake_readers([job]))
     return job
+
+
+def _action(changes: dict[str, Any]) -> str:
+    """A change of control as the audit log names it."""
+    if "wants_cancelled" in changes:
+        return "job.cancelled"
+    if "wants_paused" in changes:
+        return "job.paused" if changes["wants_paused"] else "job.resumed"
+    return "job.changed"
 
 
 def _check_control(job: Job, changes: dict[str, Any]) -> None:

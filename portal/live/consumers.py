@@ -21,8 +21,8 @@ from django.http import Http404
 
 from portal.jobs.selectors import get_job, list_jobs, read_news, summarize_job
 from portal.live.wake import job_group, tenant_group
+from portal.tenants.acting import get_acting_membership, may_still_read
 from portal.tenants.models import Tenant
-from portal.tenants.selectors import get_current_membership, get_membership
 
 CLOSE_SIGNED_OUT = 4401
 CLOSE_NOT_FOUND = 4404
@@ -41,7 +41,7 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
 
     async def connect(self) -> None:
         await self.accept()
-        membership = await database_sync_to_async(get_current_membership)(
+        membership = await database_sync_to_async(get_acting_membership)(
             user=self.scope["user"], session=self.scope["session"]
         )
         if membership is None:
@@ -78,7 +78,8 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
         engine = import_module(settings.SESSION_ENGINE)
         session = engine.SessionStore(session_key=self.scope["session"].session_key)
         user = self.scope["user"]
-        return session.get(SESSION_KEY) == str(user.pk) and get_membership(self.tenant, user) is not None
+        is_theirs = session.get(SESSION_KEY) == str(user.pk)
+        return is_theirs and may_still_read(tenant=self.tenant, user=user, session=session)
 
     def find_group(self) -> str:
         """The channel-layer group to listen to; raises Http404 for what the tenant does not own."""

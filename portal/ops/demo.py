@@ -76,7 +76,12 @@ def _login(task: DemoTask) -> Login:
         add_member(tenant=tenant, user=user, role=Role.OWNER)
     for earlier in list_api_tokens(tenant, user).filter(name=TOKEN_NAME):
         revoke_api_token(tenant=tenant, user=user, token_id=earlier.pk)
-    _, token = create_api_token(tenant=tenant, user=user, name=TOKEN_NAME, scopes=[Scope.READ, Scope.WRITE])
+    _, token = create_api_token(
+        tenant=tenant,
+        user=user,
+        name=TOKEN_NAME,
+        scopes=[Scope.JOBS_WRITE, Scope.DATASETS_WRITE, Scope.REWARDS_WRITE, Scope.ADAPTERS_READ],
+    )
     return Login(task, password, token)
 
 

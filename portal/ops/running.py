@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from portal.base_models.services import ensure_bundled_base_model
-from portal.ops import installation
+from portal.ops import installation, sandbox
 from portal.ops.supervisor import Supervisor
 
 Say = Callable[[str], None]
@@ -53,9 +53,19 @@ async def _run(
     supervisor: Supervisor, host: str, port: int, say: Say, while_up: Callable[[str], Awaitable[int | None]]
 ) -> int | None:
     say(f"Starting; logs are in {settings.MARLAAS_VAR / 'log'}")
-    await supervisor.start()
+    testing = asyncio.create_task(sandbox.run_self_test(say))
+    try:
+        await supervisor.start()
+        await testing  # done by now, as a rule
+        return await while_up(_address(host, port))
+    finally:
+        testing.cancel()
+        await asyncio.gather(testing, return_exceptions=True)
+
+
+def _address(host: str, port: int) -> str:
     shown = "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host
-    return await while_up(f"http://{shown}:{port}")
+    return f"http://{shown}:{port}"
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[int | None]) -> int | None:

@@ -312,5 +312,5 @@ def prepare_tenants(plan: Plan) -> list[str]:
         Tenant.objects.filter(pk=tenant.pk).update(weight=weight, max_active_jobs=len(plan.jobs))
         user = create_user(username=slug, email=f"{slug}@example.org", password=secrets.token_urlsafe(12))
         add_member(tenant=tenant, user=user, role=Role.OWNER)
-        tokens.append(create_api_token(tenant=tenant, user=user, name="soak", scopes=[Scope.READ, Scope.WRITE])[1])
+        tokens.append(create_api_token(tenant=tenant, user=user, name="soak", scopes=[Scope.ADMIN])[1])
     return tokens

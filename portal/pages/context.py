@@ -4,7 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.tenants.selectors import list_memberships_of_user
+from portal.tenants.selectors import lacks_required_mfa, list_memberships_of_user
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -14,4 +14,5 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "membership": membership,
         "tenant": membership.tenant if membership else None,
         "memberships": list_memberships_of_user(request.user) if membership else [],
+        "mfa_needed": membership is not None and lacks_required_mfa(membership),
     }

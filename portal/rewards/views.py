@@ -7,23 +7,19 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpResponse
+from django.db.models import Count
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 
+from engine.spec import leaf_graders
+from engine.spec.describe import describe
 from portal.errors import ServiceError
 from portal.jobs.selectors import list_jobs
 from portal.pages.http import TenantRequest, page_number, tenant_page, uuid_or_404, writer_page
-from portal.rewards.forms import (
-    BY_TYPE,
-    GRADERS,
-    MIX,
-    PartFormSet,
-    RewardForm,
-    add_grader_errors,
-    grader_initial,
-    pretty,
-    to_spec,
-)
+from portal.rewards.diff import compare
+from portal.rewards.examples import EXAMPLES
+from portal.rewards.forms import PartFormSet, RewardForm, add_grader_errors, blank_forms, pretty, to_spec
+from portal.rewards.graders import KINDS, MIX_TYPE
 from portal.rewards.models import RewardVersion
 from portal.rewards.selectors import (
     get_reward_function,
@@ -32,13 +28,11 @@ from portal.rewards.selectors import (
     list_reward_versions,
 )
 from portal.rewards.services import create_reward_version
+from portal.rewards.trial_forms import TrialForm
 
 PAGE_SIZE = 25
 SHOWN_JOBS = 10
-FIRST_PARTS = [
-    {"part_name": "correct", "weight": 1.0, "type": "numeric"},
-    {"part_name": "short", "weight": 0.2, "type": "brevity"},
-]
+FIRST_PARTS = EXAMPLES["mix"].spec["grader"]["parts"]
 """What a new mix starts with: an example to change."""
 
 
@@ -50,14 +44,14 @@ def reward_list(request: TenantRequest) -> HttpResponse:
 
 @writer_page
 def reward_new(request: TenantRequest) -> HttpResponse:
-    """A new reward function, or (``?from=<version>``) a new version that starts from an earlier one."""
+    """A new reward function, started from an earlier version (``?from=<id>``), an example (``?example=<slug>``) or
+    nothing."""
     if request.method != "POST":
-        earlier = request.GET.get("from")
-        version = get_reward_version(request.tenant, uuid_or_404(earlier)) if earlier else None
-        return _show(request, *_blank(version))
+        return _show(request, *_blank(request))
     form, parts = RewardForm(request.POST), PartFormSet(request.POST, prefix="parts")
-    mixed = request.POST.get("type") == MIX.type
-    if not form.is_valid() or (mixed and not parts.is_valid()):
+    mixed = request.POST.get("type") == MIX_TYPE
+    valid = form.is_valid()
+    if (mixed and not parts.is_valid()) or not valid:
         return _show(request, form, parts)
     try:
         version = create_reward_version(
@@ -70,47 +64,75 @@ def reward_new(request: TenantRequest) -> HttpResponse:
     return redirect("rewards:detail", version.reward_function_id)
 
 
-def _blank(earlier: RewardVersion | None) -> tuple[RewardForm, Any]:
-    if earlier is None:
-        return RewardForm(), PartFormSet(prefix="parts", initial=FIRST_PARTS)
-    grader = earlier.spec["grader"]
-    parts = [
-        {"part_name": part["name"], "weight": part["weight"], **grader_initial(part["grader"])}
-        for part in grader.get("parts", [])
-    ]
-    initial = {
-        "name": earlier.reward_function.name,
-        "timeout_seconds": earlier.spec["timeout_seconds"],
-        **grader_initial(grader),
-    }
-    return RewardForm(initial=initial), PartFormSet(prefix="parts", initial=parts or FIRST_PARTS)
+def _blank(request: TenantRequest) -> tuple[RewardForm, Any]:
+    if earlier := request.GET.get("from"):
+        version = get_reward_version(request.tenant, uuid_or_404(earlier))
+        return blank_forms(version.spec, name=version.reward_function.name, parts=FIRST_PARTS)
+    slug = request.GET.get("example")
+    if slug and slug not in EXAMPLES:
+        raise Http404("No such example.")
+    return blank_forms(EXAMPLES[slug].spec if slug else None, parts=FIRST_PARTS)
 
 
 def _show(request: TenantRequest, form: RewardForm, parts: Any) -> HttpResponse:
-    wrong = bool(form.errors) or (parts.is_bound and any(part.errors for part in parts))
-    context = {"form": form, "parts": parts, "graders": [*GRADERS, MIX], "part_graders": GRADERS}
+    wrong = form.is_bound and (form.has_errors or any(part.has_errors for part in parts))
+    context = {
+        "form": form,
+        "parts": parts,
+        "wrong": wrong,
+        "bench": TrialForm(request.tenant),
+        "examples": EXAMPLES.values(),
+        "example": request.GET.get("example"),
+    }
     return render(request, "rewards/new.html", context, status=400 if wrong else 200)
 
 
 @tenant_page
 def reward_detail(request: TenantRequest, reward_id: uuid.UUID) -> HttpResponse:
+    """A version of a reward function (``?version=<number>``; else the latest) and what was done with it."""
     reward = get_reward_function(request.tenant, reward_id)
-    versions = list(list_reward_versions(request.tenant, reward.pk))
+    versions = list(list_reward_versions(request.tenant, reward.pk).annotate(job_count=Count("jobs")))
     chosen = next((v for v in versions if str(v.number) == request.GET.get("version")), versions[0])
     context = {
         "reward": reward,
         "versions": versions,
         "version": chosen,
         "described": _describe(chosen),
+        "formula": chosen.spec["grader"].get("formula"),
         "spec": pretty(chosen.spec),
-        "kinds": _titles(),
-        "jobs": list_jobs(request.tenant).filter(reward_version__reward_function=reward)[:SHOWN_JOBS],
+        "bench": TrialForm(request.tenant),
+        "jobs": list_jobs(request.tenant).filter(reward_version=chosen)[:SHOWN_JOBS],
     }
     return render(request, "rewards/detail.html", context)
 
 
+@tenant_page
+def reward_changes(request: TenantRequest, reward_id: uuid.UUID) -> HttpResponse:
+    """What changed between two versions (``?from=<number>&to=<number>``; else the last two)."""
+    reward = get_reward_function(request.tenant, reward_id)
+    versions = list(list_reward_versions(request.tenant, reward.pk))
+    later = _by_number(versions, request.GET.get("to"), versions[0])
+    before = [version for version in versions if version.number < later.number]
+    earlier = _by_number(versions, request.GET.get("from"), before[0] if before else later)
+    lines = compare(earlier.spec, later.spec)
+    context = {
+        "reward": reward,
+        "versions": versions,
+        "earlier": earlier,
+        "later": later,
+        "lines": lines,
+        "added": sum(line.kind == "added" for line in lines),
+        "removed": sum(line.kind == "removed" for line in lines),
+    }
+    return render(request, "rewards/changes.html", context)
+
+
+def _by_number(versions: list[RewardVersion], number: str | None, default: RewardVersion) -> RewardVersion:
+    return next((version for version in versions if str(version.number) == number), default)
+
+
 def _titles() -> dict[str, str]:
-    return {choice.type: choice.title for choice in [*GRADERS, MIX]}
+    return {kind.type: kind.title for kind in KINDS.values()}
 
 
 def _describe(version: RewardVersion) -> list[dict[str, Any]]:
@@ -118,17 +140,28 @@ def _describe(version: RewardVersion) -> list[dict[str, Any]]:
     grader = version.spec["grader"]
     parts = grader.get("parts") or [{"name": "", "weight": 1.0, "grader": grader}]
     total = sum(part["weight"] for part in parts)
+    leaves = leaf_graders(version.to_spec().grader)
     return [
         {
             "name": part["name"],
             "weight": f"{part['weight']:g}",
             "share": part["weight"] / total,
-            "kind": BY_TYPE[part["grader"]["type"]],
-            "options": [
-                (option.replace("_", " "), pretty(value) if isinstance(value, dict) else value)
-                for option, value in part["grader"].items()
-                if option != "type"
-            ],
+            "kind": KINDS[part["grader"]["type"]],
+            "text": describe(leaf),
+            "options": _options(part["grader"]),
         }
-        for part in parts
+        for part, leaf in zip(parts, leaves, strict=True)
     ]
+
+
+def _options(grader: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options that are not as they are by default, or have none."""
+    model = KINDS[grader["type"]].model
+    shown = []
+    for name, value in grader.items():
+        info = model.model_fields[name]
+        if name == "type" or (not info.is_required() and value == info.get_default(call_default_factory=True)):
+            continue
+        text = pretty(value) if isinstance(value, dict | list) else value
+        shown.append({"name": name.replace("_", " "), "value": text})
+    return shown

@@ -1,14 +1,17 @@
-"""Tenants, their members and their API tokens.
+"""Tenants, their members, invitations, API tokens, exports; and admins acting as a member.
 
-Invariants: everything a tenant owns hangs off ``Tenant`` by a foreign key; a token's secret is never stored, only its
-sha256 (the secret has 256 bits, so a slow hash would add nothing).
+Invariants: everything a tenant owns hangs off ``Tenant`` by a foreign key; the secret of a token or an invitation is
+never stored, only its sha256 (it has 256 bits, so a slow hash would add nothing); a tenant always has an owner once it
+had one (``portal.tenants.members``).
 """
 
 import uuid
+from pathlib import Path
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.utils import timezone
 
 
 class Tenant(models.Model):
@@ -27,6 +30,12 @@ class Tenant(models.Model):
     )
     max_dataset_bytes = models.PositiveBigIntegerField(default=100 * 1024 * 1024, help_text="Size of one upload.")
     max_dataset_rows = models.PositiveIntegerField(default=100_000, help_text="Rows of one dataset version.")
+    require_mfa = models.BooleanField(
+        "two-factor sign-in required", default=False, help_text="Members without it set it up before anything else."
+    )
+    delete_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="An owner asked for deletion; until then it can be undone."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -49,6 +58,11 @@ class Membership(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=20, choices=Role, default=Role.DEVELOPER)
     created_at = models.DateTimeField(auto_now_add=True)
+    chosen_at = models.DateTimeField(
+        null=True,
+        editable=False,
+        help_text="When the user last switched to the tenant; the latest is where they start.",
+    )
 
     class Meta:
         ordering = ["created_at", "id"]
@@ -66,9 +80,48 @@ class Membership(models.Model):
         return self.role == Role.OWNER
 
 
+class Invitation(models.Model):
+    """A single-use link that makes whoever owns the e-mail address a member."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(help_text="In lower case.")
+    role = models.CharField(max_length=20, choices=Role, default=Role.DEVELOPER)
+    hash = models.CharField(max_length=64, unique=True, editable=False)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(help_text="When the link that works now was made.")
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "email"],
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="one_open_invitation_per_address",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at <= timezone.now()
+
+
 class Scope(models.TextChoices):
-    READ = "read", "Read"
-    WRITE = "write", "Write"
+    """What an API token may do; a token never may more than its user."""
+
+    READ = "read", "See everything in the tenant"
+    JOBS_WRITE = "jobs:write", "Start, pause, resume, change and cancel jobs"
+    DATASETS_WRITE = "datasets:write", "Upload datasets"
+    REWARDS_WRITE = "rewards:write", "Create and change reward functions"
+    ADAPTERS_READ = "adapters:read", "Download adapters"
+    ADMIN = "admin", "All of the above, and manage the tenant: members, tokens, audit log, export, deletion"
 
 
 class ApiToken(models.Model):
@@ -91,3 +144,63 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}...)"
+
+
+class TenantExport(models.Model):
+    """A zip of everything a tenant owns, made in the background (``portal.tenants.exports``)."""
+
+    class Status(models.TextChoices):
+        RUNNING = "running", "In progress"
+        READY = "ready", "Ready"
+        FAILED = "failed", "Failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    status = models.CharField(max_length=10, choices=Status, default=Status.RUNNING)
+    plan = models.JSONField(default=list, help_text="Its parts, see portal.tenants.export_parts.")
+    parts_done = models.PositiveIntegerField(default=0)
+    parts_total = models.PositiveIntegerField(default=0)
+    attempt = models.PositiveIntegerField(default=1)
+    slice = models.PositiveIntegerField(default=0, help_text="Number of the next stretch of work.")
+    writing = models.BooleanField(default=False, help_text="A stretch of work has begun and not ended.")
+    touched_at = models.DateTimeField(auto_now=True)
+    size_bytes = models.PositiveBigIntegerField(default=0)
+    error = models.TextField(blank=True)
+    expires_at = models.DateTimeField(null=True, help_text="Then its file is removed.")
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"Export of {self.created_at:%d %b %Y %H:%M}"
+
+    @property
+    def path(self) -> Path:
+        return Path(settings.MARLAAS_VAR) / "exports" / f"{self.pk.hex}.zip"
+
+    @property
+    def is_available(self) -> bool:
+        """Its file can be fetched."""
+        return self.status == self.Status.READY and self.expires_at is not None and self.expires_at > timezone.now()
+
+
+class Impersonation(models.Model):
+    """An admin acts as a member of a tenant for a while. What is done so is audited as the admin's."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    admin = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    reason = models.TextField()
+    read_only = models.BooleanField(default=True)
+    started_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-started_at"]
+
+    def __str__(self) -> str:
+        return f"{self.admin} as {self.user} in {self.tenant}"

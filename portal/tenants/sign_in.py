@@ -1,14 +1,19 @@
-"""How allauth signs people in: nobody signs up by themselves, and failed attempts reach django-axes."""
+"""How allauth signs people in: by invitation only, failed attempts reach django-axes, a lock-out says how long."""
+
+from __future__ import annotations
 
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.forms import LoginForm
-from django.http import HttpRequest
+from axes.helpers import get_cool_off
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
 
 
 class InvitationOnlyAdapter(DefaultAccountAdapter):
-    """Accounts are made by the operator (Django admin), never by a visitor."""
+    """Accounts are made by accepting an invitation (``invitations.py``), or by the operator."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
@@ -21,3 +26,16 @@ class SignInForm(LoginForm):
         credentials = super().user_credentials()
         credentials["login"] = credentials.get("email") or credentials.get("username")
         return credentials
+
+
+def answer_lock_out(
+    request: HttpRequest, original_response: HttpResponse | None = None, credentials: dict[str, Any] | None = None
+) -> HttpResponse:
+    """For django-axes: too many failed attempts. Each further one starts the wait again."""
+    wait = get_cool_off(request)
+    seconds = int(wait.total_seconds()) if wait else 0
+    context = {"until": timezone.now() + wait if wait else None, "minutes": -(-seconds // 60)}
+    response = render(request, "account/locked_out.html", context, status=429)
+    if seconds:
+        response["Retry-After"] = str(seconds)
+    return response

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
+from portal.audit.admin import AuditedAdmin
 from portal.read_only_admin import ReadOnly
 from portal.usage.forms import QuotasForm
 from portal.usage.models import QuotaChange, QuotaNotice, TenantQuotas, UsageRecord
@@ -14,7 +15,7 @@ from portal.usage.services import OPTIONAL_LIMITS, TENANT_LIMITS, change_quotas
 
 
 @admin.register(TenantQuotas)
-class TenantQuotasAdmin(admin.ModelAdmin):
+class TenantQuotasAdmin(AuditedAdmin):
     form = QuotasForm
     list_display = ["tenant", "active_jobs", *OPTIONAL_LIMITS]
     list_select_related = ["tenant"]
@@ -35,6 +36,7 @@ class TenantQuotasAdmin(admin.ModelAdmin):
         return ["tenant"] if obj is not None else []
 
     def save_model(self, request: HttpRequest, obj: TenantQuotas, form: QuotasForm, change: bool) -> None:
+        self._act_as_admin(request)
         change_quotas(tenant=obj.tenant, user=request.user, reason=form.cleaned_data["reason"], limits=form.limits())
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

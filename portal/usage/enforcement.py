@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from engine.events import TERMINAL_STATUSES
+from portal.audit.services import record_change
 from portal.jobs.models import Job
 from portal.jobs.outbox import send_commands
 from portal.live.wake import wake_readers
@@ -87,9 +88,18 @@ def _pause_jobs(tenant: Tenant, meter: Meter) -> int:
         job.control_revision += 1
         job.control_sent_at = None
         job.save(update_fields=["wants_paused", "control_revision", "control_sent_at"])
+        reason = describe_reached(meter)
         QuotaHold.objects.update_or_create(
-            job=job,
-            defaults={"kind": meter.kind, "reason": describe_reached(meter), "next": describe_next(meter)},
+            job=job, defaults={"kind": meter.kind, "reason": reason, "next": describe_next(meter)}
+        )
+        record_change(
+            tenant=tenant,
+            user=None,
+            action="job.paused",
+            target=job,
+            before={"wants_paused": False},
+            after={"wants_paused": True},
+            reason=reason,
         )
     transaction.on_commit(lambda: send_commands(job_ids=[job.pk for job in jobs]))
     transaction.on_commit(lambda: wake_readers(jobs))

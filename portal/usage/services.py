@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from portal.audit.services import record_change
 from portal.errors import FieldError, InvalidInput, NotAllowed
 from portal.tenants.models import Tenant
 from portal.usage.enforcement import enforce_quotas
@@ -52,14 +53,29 @@ def change_quotas(*, tenant: Tenant, user: User, reason: str, limits: dict[str, 
         tenant.save(update_fields=TENANT_LIMITS)
         quotas.save()
         transaction.on_commit(lambda: enforce_quotas(tenant_ids=[tenant.pk]))
+        after = {name: limits[name] for name in before}
+        record_change(
+            tenant=tenant,
+            user=user,
+            action="quotas.changed",
+            target=quotas,
+            before={"limits": _in_words(before)},
+            after={"limits": _in_words(after)},
+            reason=reason.strip(),
+        )
         return QuotaChange.objects.create(
             tenant=tenant,
             changed_by_id=user.pk,
             changed_by_name=user.get_username(),
             reason=reason.strip(),
             before=before,
-            after={name: limits[name] for name in before},
+            after=after,
         )
+
+
+def _in_words(limits: dict[str, Any]) -> str:
+    """As the audit log keeps them; by name it would take limits of tokens for secrets and mask them."""
+    return ", ".join(f"{name}={'none' if value is None else value}" for name, value in limits.items())
 
 
 def _limit_errors(limits: dict[str, int | None]) -> list[FieldError]:

@@ -29,6 +29,7 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 from django.utils import timezone
 
+from portal.audit.services import record_change
 from portal.json_values import make_storable
 from portal.tenants.models import Role
 from portal.webhooks.addresses import AddressRefused, make_client
@@ -247,6 +248,15 @@ def _judge_endpoint(endpoint: Endpoint, at: datetime, outcome: Outcome) -> None:
 def _disable(endpoint: Endpoint, reason: str) -> None:
     endpoint.enabled, endpoint.disabled_reason = False, reason
     endpoint.save(update_fields=["enabled", "disabled_reason"])
+    record_change(
+        tenant=endpoint.tenant,
+        user=None,
+        action="webhook.disabled",
+        target=endpoint,
+        before={"enabled": True},
+        after={"enabled": False},
+        reason=reason,
+    )
     waiting = Delivery.objects.filter(endpoint=endpoint, state=State.PENDING)
     waiting.update(state=State.FAILED, finished_at=timezone.now())
     mail_members(

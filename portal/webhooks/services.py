@@ -12,17 +12,20 @@ from django.db import transaction
 from django.http import Http404
 from django.utils import timezone
 
+from portal.audit.services import record_change
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import get_membership
 from portal.tenants.services import require_writer
 from portal.webhooks.addresses import fault_of
+from portal.webhooks.mails import get_preference
 from portal.webhooks.models import Delivery, Endpoint, EventType, JobScope, NotificationPreference, State
 from portal.webhooks.occurrences import make_ping
 from portal.webhooks.selectors import get_delivery, get_endpoint
 from portal.webhooks.signing import make_secret
 from portal.webhooks.wake import wake_deliveries
 
+AUDITED = ("url", "events", "description", "enabled")
 MAX_ENDPOINTS = 20
 OLD_SECRET_VALID = timedelta(hours=24)
 """After a rotation messages are signed with both secrets for so long."""
@@ -42,6 +45,7 @@ def create_endpoint(
         if Endpoint.objects.filter(tenant=tenant).count() >= MAX_ENDPOINTS:
             raise QuotaExceeded(f"{tenant.name} has {MAX_ENDPOINTS} endpoints, the limit.", hint="Delete one first.")
         endpoint = Endpoint.objects.create(tenant=tenant, created_by_id=user.pk, secret=make_secret(), **values)
+        record_change(tenant=tenant, user=user, action="webhook.created", target=endpoint, after=values)
     return endpoint, endpoint.secret
 
 
@@ -62,6 +66,7 @@ def change_endpoint(
     require_writer(tenant=tenant, user=user)
     with transaction.atomic():
         endpoint = _lock_endpoint(tenant, endpoint_id)
+        before = {name: getattr(endpoint, name) for name in AUDITED}
         values = _validated(
             url=endpoint.url if url is None else url,
             events=endpoint.events if events is None else events,
@@ -76,6 +81,10 @@ def change_endpoint(
         if enabled is not None:
             endpoint.enabled = enabled
         endpoint.save()
+        after = {name: getattr(endpoint, name) for name in AUDITED}
+        record_change(
+            tenant=tenant, user=user, action="webhook.changed", target=endpoint, before=before, after=after
+        )
     return endpoint
 
 
@@ -87,6 +96,7 @@ def rotate_secret(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> tupl
         endpoint.old_secret, endpoint.secret = endpoint.secret, make_secret()
         endpoint.old_secret_until = timezone.now() + OLD_SECRET_VALID
         endpoint.save(update_fields=["secret", "old_secret", "old_secret_until"])
+        record_change(tenant=tenant, user=user, action="webhook.secret_rotated", target=endpoint)
     return endpoint, endpoint.secret
 
 
@@ -94,7 +104,10 @@ def delete_endpoint(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> No
     """With its deliveries; nothing more is sent there."""
     require_writer(tenant=tenant, user=user)
     with transaction.atomic():
-        _lock_endpoint(tenant, endpoint_id).delete()
+        endpoint = _lock_endpoint(tenant, endpoint_id)
+        before = {name: getattr(endpoint, name) for name in AUDITED}
+        record_change(tenant=tenant, user=user, action="webhook.deleted", target=endpoint, before=before)
+        endpoint.delete()
 
 
 def send_ping(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> Delivery:
@@ -105,6 +118,7 @@ def send_ping(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> Delivery
         _require_enabled(endpoint)
         delivery = make_ping(endpoint)
         delivery.save()
+        record_change(tenant=tenant, user=user, action="webhook.tested", target=endpoint)
         transaction.on_commit(wake_deliveries)
     return delivery
 
@@ -119,6 +133,8 @@ def redeliver(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID, delivery_id
         finished = Delivery.objects.filter(pk=delivery.pk).exclude(state=State.PENDING)
         if not finished.update(state=State.PENDING, tries=0, next_attempt_at=timezone.now(), finished_at=None):
             raise Conflict("This message is on its way already.", hint="Wait for its next try.")
+        label = f"{delivery.event_type} to {delivery.endpoint.url}"
+        record_change(tenant=tenant, user=user, action="webhook.redelivered", target=delivery, label=label)
         transaction.on_commit(wake_deliveries)
     return get_delivery(tenant, endpoint_id, delivery_id)
 
@@ -132,11 +148,21 @@ def change_preference(
     if jobs not in JobScope.values:
         message = f"must be one of {', '.join(JobScope.values)}"
         raise InvalidInput("The preferences were not changed.", fields=[FieldError("jobs", message)])
+    chosen = {"jobs": jobs, "on_success": on_success, "on_failure": on_failure, "on_quota": on_quota}
     with transaction.atomic():
+        known = get_preference(tenant, user.pk)
+        before = {name: getattr(known, name) for name in chosen}
         preference, _ = NotificationPreference.objects.update_or_create(
+            tenant=tenant, user_id=user.pk, defaults=chosen
+        )
+        record_change(
             tenant=tenant,
-            user_id=user.pk,
-            defaults={"jobs": jobs, "on_success": on_success, "on_failure": on_failure, "on_quota": on_quota},
+            user=user,
+            action="notifications.changed",
+            target=preference,
+            label=user.get_username(),
+            before=before,
+            after=chosen,
         )
     return preference
 

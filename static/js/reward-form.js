@@ -1,4 +1,7 @@
-// The parts of a mix: added from a template, removed, numbered as Django's formset wants them.
+// The parts of a mix: added from a template, removed, numbered as Django's formset wants them; each shows the options of
+// its chosen kind.
+
+document.documentElement.classList.add("scripted");
 
 const parts = document.querySelector("[data-parts]");
 const template = document.querySelector("[data-part-template]");
@@ -19,9 +22,24 @@ function renumber() {
   add.disabled = parts.children.length >= most;
 }
 
+function showOptions(part) {
+  const kind = part.querySelector("select[name$='-type']").value;
+  for (const options of part.querySelectorAll("[data-kind]")) {
+    options.toggleAttribute("data-unchosen", options.dataset.kind !== kind);
+  }
+}
+
+[...parts.children].forEach(showOptions);
+
+parts.addEventListener("change", (event) => {
+  if (event.target.name?.endsWith("-type")) showOptions(event.target.closest(".part"));
+});
+
 add.addEventListener("click", () => {
   parts.append(template.content.cloneNode(true));
   renumber();
+  showOptions(parts.lastElementChild);
+  dispatchEvent(new CustomEvent("editors", { detail: parts.lastElementChild }));
   parts.lastElementChild.querySelector("input").focus();
 });
 

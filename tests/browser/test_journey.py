@@ -48,11 +48,11 @@ def upload_with_a_mistake(page: Page, tmp_path: Path) -> None:
 def create_a_mixed_reward(page: Page) -> None:
     page.get_by_role("link", name="Create a reward").click()
     page.get_by_label("Name").first.fill("right and short")
-    page.get_by_role("radio", name="Weighted mix").check()
+    page.get_by_role("radio", name="Mix", exact=True).check()
     page.get_by_role("button", name="Add a part").click()
     last = page.get_by_role("group", name="Part of the mix").last
-    last.get_by_label("Name").fill("polite")
-    last.get_by_label("Grader").select_option("regex")
+    last.get_by_label("Name", exact=True).fill("polite")
+    last.get_by_label("Grader", exact=True).select_option("regex")
     last.get_by_label("Regular expression").fill("(unclosed")
     page.get_by_role("button", name="Save reward").click()
     last = page.get_by_role("group", name="Part of the mix").last

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from portal.jobs.services import pause_job
+from engine.events import Episode, Notice, RolloutGroup, Span
+from engine.spec.trial import TrialReport, TrialScore
+from portal.jobs.services import create_job, pause_job
+from portal.rewards.services import create_reward_version
+from portal.rewards.trial_services import take_in_report
 from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
 from tests.portal.factories import Owned
@@ -17,6 +21,23 @@ from tests.portal.factories import Owned
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 RUN_AXE = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
     ({id, nodes}) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
+FAILED = RolloutGroup(
+    step=4,
+    row=3,
+    prompt="What is 2 + 2?",
+    answer="4",
+    episodes=[
+        Episode(
+            completion="four",
+            reward=0.0,
+            parts={},
+            reason="ValueError: no number",
+            error=True,
+            tokens=1,
+            adapter_version=3,
+        )
+    ],
+)
 QUESTIONS = [("What is 2 + 2?", "4"), ("What is 3 + 4?", "7")]
 
 
@@ -34,7 +55,40 @@ def grow(ours: Owned) -> None:
     for number in (2, 3, 4):
         feed.step(number, 0.3 * (number - 1), QUESTIONS)
     feed.notice("2 groups had no signal.", "Try easier prompts.")
+    feed.send(
+        Notice(level="warning", code="over", message="Lengths fell.", hint="Look at the rollouts."),
+        Notice(level="info", code="over", message="Lengths are steady.", over=True),
+        Span(stage="rollout", worker="rollout", start=feed.time - 9, end=feed.time - 5, tokens=640),
+        Span(stage="train", worker="trainer", start=feed.time - 5, end=feed.time, tokens=640),
+        FAILED,
+    )
     feed.adapter(4, final=True)
+    other = create_job(
+        tenant=ours.tenant,
+        user=ours.user,
+        name="second job",
+        base_model_id=ours.job.base_model_id,
+        dataset_version=ours.dataset_version,
+        reward_version=ours.reward_version,
+        settings={"lora": {"rank": 8}},
+    )
+    other_feed = JobFeed(other)
+    other_feed.status("running", "Training.")
+    other_feed.step(1, 0.5, QUESTIONS)
+
+
+def second_job(ours: Owned) -> str:
+    return str(ours.tenant.jobs.exclude(pk=ours.job.pk).values_list("pk", flat=True).get())
+
+
+def grow_rewards(ours: Owned) -> None:
+    """A second version to compare with, and a finished trial."""
+    spec = {"grader": {"type": "regex", "pattern": "4"}}
+    create_reward_version(tenant=ours.tenant, user=ours.user, name="numeric", spec=spec)
+    failed = {"error": True, "error_kind": "timed_out", "details": "line 2", "console": "hm"}
+    scores = [TrialScore(completion="4", total=1.0, parts={"right": 1.0}), TrialScore(completion="", total=0, **failed)]
+    trial_id = ours.reward_trial.pk.hex
+    take_in_report(report=TrialReport(trial_id=trial_id, sequence=1, state="done", done=2, scores=[scores]))
 
 
 def addresses(ours: Owned) -> list[str]:
@@ -45,17 +99,32 @@ def addresses(ours: Owned) -> list[str]:
         f"/datasets/{ours.dataset_version.dataset_id}/",
         "/rewards/",
         "/rewards/new/",
+        *[f"/rewards/new/?example={slug}" for slug in ("formula", "python", "judge")],
         f"/rewards/{ours.reward_version.reward_function_id}/",
+        f"/rewards/{ours.reward_version.reward_function_id}/changes/",
+        f"/rewards/trials/{ours.reward_trial.pk}/",
         "/jobs/",
         "/jobs/?status=failed",
         "/jobs/new/",
         f"/jobs/new/?start_from={ours.adapter.pk}",
         f"/jobs/{ours.job.pk}/",
+        f"/jobs/{ours.job.pk}/rollouts/",
+        f"/jobs/{ours.job.pk}/rollouts/?failed=on",
+        f"/jobs/{ours.job.pk}/rollouts/?step=0",
+        f"/jobs/{ours.job.pk}/rollouts/5/2/",
+        f"/jobs/{ours.job.pk}/rollouts/5/over-time/",
+        f"/jobs/compare/?job={ours.job.pk}",
+        f"/jobs/compare/?job={ours.job.pk}&job={second_job(ours)}",
         "/adapters/",
         "/environments/",
         f"/adapters/{ours.adapter.pk}/",
         "/tokens/",
         "/members/",
+        "/settings/",
+        "/audit/",
+        "/audit/?actor=nobody",
+        "/accounts/email/",
+        "/accounts/2fa/totp/activate/",
         "/accounts/password/change/",
         "/accounts/2fa/",
         "/accounts/logout/",
@@ -75,13 +144,18 @@ def test_every_page_is_accessible_and_fits(
     scheme: str,
 ) -> None:
     aside(grow, ours)
+    aside(grow_rewards, ours)
     context = chromium.new_context(base_url=portal.url, viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
     complaints.watch(context)
     page = context.new_page()
     page.goto("/accounts/login/")
     found = {"/accounts/login/": violations(page)}
+    for address in ("/accounts/password/reset/", "/accounts/signup/", "/invitations/none/"):
+        page.goto(address)
+        found[address] = violations(page)
+    page.goto("/accounts/login/")
     sign_in(page, "ours")
-    for address in addresses(ours):
+    for address in aside(addresses, ours):
         page.goto(address)
         found[address] = violations(page)
         width = page.evaluate("document.documentElement.scrollWidth")
@@ -112,7 +186,7 @@ def test_dialogs_and_every_state_of_a_job_are_accessible(page: Page, ours: Owned
 def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned) -> None:
     sign_in(page, "ours")
     page.goto("/rewards/new/")
-    page.get_by_role("radio", name="Weighted mix").check()
+    page.get_by_role("radio", name="Mix", exact=True).check()
     page.get_by_role("button", name="Save reward").click()
     page.wait_for_load_state()
     assert violations(page) == []

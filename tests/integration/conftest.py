@@ -36,7 +36,7 @@ from portal.tenants.services import add_member, create_api_token, create_tenant,
 tenant = create_tenant(name={slug!r}, slug={slug!r})
 user = create_user(username={slug!r}, email={slug!r} + "@example.org", password={password!r})
 add_member(tenant=tenant, user=user, role="owner")
-print("token", create_api_token(tenant=tenant, user=user, name="test", scopes=["read", "write"])[1])
+print("token", create_api_token(tenant=tenant, user=user, name="test", scopes=["admin"])[1])
 """
 
 

@@ -6,11 +6,14 @@ import hashlib
 import io
 import json
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from engine.events import (
     AdapterPublished,
@@ -34,10 +37,12 @@ from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.models import Job
 from portal.jobs.services import create_job, ingest_events
-from portal.rewards.models import RewardVersion
+from portal.rewards.models import RewardTrial, RewardVersion
 from portal.rewards.services import create_reward_version
-from portal.tenants.models import Role, Tenant
-from portal.tenants.services import add_member, create_tenant, create_user
+from portal.rewards.trial_services import Sampling, TrialRows, start_reward_trial
+from portal.tenants.invitations import create_invitation
+from portal.tenants.models import Role, Tenant, TenantExport
+from portal.tenants.services import add_member, create_api_token, create_tenant, create_user
 from portal.webhooks.models import Delivery, Endpoint, State
 from portal.webhooks.occurrences import make_ping
 from portal.webhooks.services import create_endpoint
@@ -56,15 +61,17 @@ class Owned:
     reward_version: RewardVersion
     job: Job
     adapter: AdapterVersion
+    reward_trial: RewardTrial
     document_set: DocumentSet
     environment_token: EnvironmentToken
     endpoint: Endpoint
     delivery: Delivery
 
-    @property
+    @cached_property
     def ids(self) -> dict[str, Any]:
-        """Every id a route may take, by the name routes give it."""
+        """Every id a route may take, by the name routes give it; what needs making is made on first use."""
         return {
+            **build_extras(self),
             "tenant_id": self.tenant.pk,
             "dataset_id": self.dataset_version.dataset_id,
             "version_id": self.dataset_version.pk,
@@ -72,6 +79,7 @@ class Owned:
             "reward_function_id": self.reward_version.reward_function_id,
             "reward_id": self.reward_version.reward_function_id,
             "reward_version_id": self.reward_version.pk,
+            "trial_id": self.reward_trial.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
             "endpoint_id": self.endpoint.pk,
@@ -79,6 +87,32 @@ class Owned:
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
         }
+
+
+def build_extras(owned: Owned) -> dict[str, Any]:
+    """An API token, an open invitation, a finished export and a group of episodes, by the names of their ids."""
+    token, _ = create_api_token(tenant=owned.tenant, user=owned.user, name="script")
+    address = f"invited@{owned.tenant.slug}.example"
+    sent = create_invitation(
+        tenant=owned.tenant, user=owned.user, email=address, role=Role.VIEWER, base_url="http://localhost/"
+    )
+    export = TenantExport.objects.create(
+        tenant=owned.tenant,
+        created_by=owned.user,
+        status=TenantExport.Status.READY,
+        expires_at=timezone.now() + timedelta(days=1),
+        size_bytes=3,
+    )
+    export.path.parent.mkdir(parents=True, exist_ok=True)
+    export.path.write_bytes(b"zip")
+    return {
+        "membership_id": owned.tenant.memberships.get(user=owned.user).pk,
+        "token_id": token.pk,
+        "invitation_id": sent.invitation.pk,
+        "export_id": export.pk,
+        "invitation_secret": sent.link.rstrip("/").rpartition("/")[2],
+        **add_rollout(owned),
+    }
 
 
 def build_owned(name: str) -> Owned:
@@ -104,6 +138,13 @@ def build_owned(name: str) -> Owned:
     path = write_adapter(job, version=1)
     ingest_events(batch=make_batch(job, status("running", "Training."), step(1), published(job, 1, path)))
     job.refresh_from_db()
+    trial = start_reward_trial(
+        tenant=tenant,
+        user=user,
+        reward_version=reward_version,
+        rows=TrialRows(row={"prompt": "1+1?", "answer": 2}, completions=["2"]),
+        sampling=Sampling(),
+    )
     document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
     environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
     adapter = job.adapter_versions.get()
@@ -118,6 +159,7 @@ def build_owned(name: str) -> Owned:
         reward_version,
         job,
         adapter,
+        trial,
         document_set,
         environment_token,
         endpoint,
@@ -182,6 +224,15 @@ def evaluation(accuracy: float, version: int | None = None) -> Evaluated:
 def rollout(number: int, completion: str = "2") -> RolloutGroup:
     episode = Episode(completion=completion, reward=1.0, parts={}, tokens=1, adapter_version=0)
     return RolloutGroup(step=number, row=0, prompt="1+1?", answer="2", episodes=[episode])
+
+
+def add_rollout(owned: Owned) -> dict[str, Any]:
+    """Give the job a group of one episode; returns what routes call it by."""
+    owned.job.refresh_from_db()
+    seq = owned.job.last_seq + 1
+    ingest_events(batch=make_batch(owned.job, rollout(2), first=seq))
+    owned.job.refresh_from_db()
+    return {"seq": seq, "position": 1}
 
 
 def span(stage: str = "rollout") -> Span:

@@ -69,6 +69,15 @@ def test_one_address_serves_broker_and_channel_layer(redis_py, kombu):
     assert kombu_url(redis_py) == kombu
 
 
+def test_readiness_names_the_level_of_the_sandbox(client, db, settings, tmp_path):
+    settings.MARLAAS_VAR = tmp_path
+    assert client.get("/readyz").json()["sandbox"] == "unknown"
+    (tmp_path / "sandbox.json").write_text('{"level": "landlock", "attacks": []}')
+    assert client.get("/readyz").json()["sandbox"] == "landlock"
+    (tmp_path / "sandbox.json").write_text("cut off {")
+    assert client.get("/readyz").json()["sandbox"] == "unknown"
+
+
 def test_probes(client, db, monkeypatch):
     assert client.get("/healthz").json() == {"status": "ok"}
     ready = client.get("/readyz")

@@ -16,6 +16,7 @@ from portal.adapters.services import create_download_link
 from portal.api import serializers
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView
 from portal.jobs.selectors import get_job
+from portal.progress.selectors import version_metrics
 from portal.tenants.models import Scope
 
 
@@ -31,11 +32,13 @@ class JobAdaptersView(TenantListView[AdapterVersion]):
 class AdapterView(ApiView):
     @extend_schema(summary="One adapter version", responses={200: serializers.AdapterOutput, **ERRORS})
     def get(self, request: Request, adapter_id: uuid.UUID) -> Response:
-        return Response(serializers.AdapterOutput(get_adapter_version(self.tenant, adapter_id)).data)
+        adapter = get_adapter_version(self.tenant, adapter_id)
+        output = serializers.AdapterOutput(adapter, context={"version_metrics": version_metrics([adapter])})
+        return Response(output.data)
 
 
 class AdapterLinkView(ApiView):
-    required_scope = Scope.READ  # making a link changes nothing
+    write_scope = Scope.ADAPTERS_READ  # a link hands out the weights
 
     @extend_schema(
         summary="Link to download an adapter version",
@@ -44,7 +47,7 @@ class AdapterLinkView(ApiView):
         responses={200: serializers.LinkOutput, **ERRORS, **CONFLICT},
     )
     def post(self, request: Request, adapter_id: uuid.UUID) -> Response:
-        link = create_download_link(adapter=get_adapter_version(self.tenant, adapter_id))
+        link = create_download_link(adapter=get_adapter_version(self.tenant, adapter_id), user=self.user)
         expires_at = timezone.now() + timedelta(seconds=settings.DOWNLOAD_LINK_SECONDS)
         output = serializers.LinkOutput({"url": request.build_absolute_uri(link), "expires_at": expires_at})
         return Response(output.data)

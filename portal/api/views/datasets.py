@@ -16,12 +16,14 @@ from portal.api.views.base import ERRORS, ApiView, TenantListView, validated
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.datasets.selectors import get_dataset, list_dataset_versions, list_datasets
 from portal.datasets.services import create_dataset_version
+from portal.tenants.models import Scope
 
 RAW_TYPES = {"application/jsonl", "application/x-ndjson", "application/octet-stream", "text/plain"}
 
 
 @extend_schema_view(get=extend_schema(summary="Datasets", responses={200: serializers.DatasetOutput, **ERRORS}))
 class DatasetsView(TenantListView[Dataset]):
+    write_scope = Scope.DATASETS_WRITE
     serializer_class = serializers.DatasetOutput
     parser_classes = [MultiPartParser]
 

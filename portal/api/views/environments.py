@@ -27,6 +27,7 @@ from portal.environments.services import (
     delete_environment_token,
     replace_environment_token,
 )
+from portal.tenants.models import Scope
 
 
 class DocumentSetOutput(serializers.ModelSerializer[DocumentSet]):
@@ -62,6 +63,7 @@ class EnvironmentTokenInput(EnvironmentTokenValue):
     get=extend_schema(summary="Documents for the search tool", responses={200: DocumentSetOutput, **ERRORS})
 )
 class DocumentSetsView(TenantListView[DocumentSet]):
+    write_scope = Scope.DATASETS_WRITE
     serializer_class = DocumentSetOutput
     parser_classes = [MultiPartParser]
 
@@ -81,6 +83,8 @@ class DocumentSetsView(TenantListView[DocumentSet]):
 
 
 class DocumentSetView(ApiView):
+    write_scope = Scope.DATASETS_WRITE
+
     @extend_schema(summary="One upload of documents", responses={200: DocumentSetOutput, **ERRORS})
     def get(self, request: Request, document_set_id: uuid.UUID) -> Response:
         return Response(DocumentSetOutput(get_document_set(self.tenant, document_set_id)).data)
@@ -99,6 +103,7 @@ class DocumentSetView(ApiView):
     get=extend_schema(summary="Tokens for remote environments", responses={200: EnvironmentTokenOutput, **ERRORS})
 )
 class EnvironmentTokensView(TenantListView[EnvironmentToken]):
+    write_scope = Scope.JOBS_WRITE
     serializer_class = EnvironmentTokenOutput
 
     def select(self) -> QuerySet[EnvironmentToken]:
@@ -117,6 +122,8 @@ class EnvironmentTokensView(TenantListView[EnvironmentToken]):
 
 
 class EnvironmentTokenView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(summary="One token, without its value", responses={200: EnvironmentTokenOutput, **ERRORS})
     def get(self, request: Request, environment_token_id: uuid.UUID) -> Response:
         return Response(EnvironmentTokenOutput(get_environment_token(self.tenant, environment_token_id)).data)

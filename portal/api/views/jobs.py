@@ -31,6 +31,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 @extend_schema_view(get=extend_schema(summary="Jobs", responses={200: serializers.JobOutput, **ERRORS}))
 class JobsView(TenantListView[Job]):
+    write_scope = Scope.JOBS_WRITE
     serializer_class = serializers.JobOutput
 
     def select(self) -> QuerySet[Job]:
@@ -67,7 +68,7 @@ def _job_arguments(tenant: Tenant, data: dict[str, Any]) -> dict[str, Any]:
 
 
 class EstimateView(ApiView):
-    required_scope = Scope.READ  # an estimate changes nothing
+    write_scope = Scope.READ  # an estimate changes nothing
 
     @extend_schema(
         summary="Estimate a job before it starts",
@@ -83,6 +84,8 @@ class EstimateView(ApiView):
 
 
 class JobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(summary="One job", responses={200: serializers.JobOutput, **ERRORS})
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         return Response(serializers.JobOutput(get_job(self.tenant, job_id)).data)
@@ -107,6 +110,8 @@ class JobView(ApiView):
 
 
 class PauseJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Pause a job",
         description="It gives up its place, keeps every committed step and no longer counts as an active job.",
@@ -119,6 +124,8 @@ class PauseJobView(ApiView):
 
 
 class ResumeJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Resume a paused job",
         description="It goes on from its last committed step. It counts as an active job again.",
@@ -131,6 +138,8 @@ class ResumeJobView(ApiView):
 
 
 class CancelJobView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Cancel a job",
         description="The engine then ends it; harmless where the job has ended.",

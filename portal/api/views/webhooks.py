@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView, validated
+from portal.tenants.models import Scope
 from portal.webhooks import selectors, services
 from portal.webhooks.mails import get_preference
 from portal.webhooks.models import Attempt, Delivery, Endpoint, EventType, JobScope, NotificationPreference
@@ -109,6 +110,7 @@ class PreferenceInput(serializers.Serializer[Any]):
 
 @extend_schema_view(get=extend_schema(summary="Webhook endpoints", responses={200: EndpointOutput, **ERRORS}))
 class EndpointsView(TenantListView[Endpoint]):
+    write_scope = Scope.JOBS_WRITE
     serializer_class = EndpointOutput
 
     def select(self) -> QuerySet[Endpoint]:
@@ -127,6 +129,8 @@ class EndpointsView(TenantListView[Endpoint]):
 
 
 class EndpointView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(summary="One webhook endpoint", responses={200: EndpointOutput, **ERRORS})
     def get(self, request: Request, endpoint_id: uuid.UUID) -> Response:
         return Response(EndpointOutput(selectors.get_endpoint(self.tenant, endpoint_id)).data)
@@ -149,6 +153,8 @@ class EndpointView(ApiView):
 
 
 class RotateSecretView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Give a webhook endpoint a new secret",
         description="For 24 hours messages carry a signature by the old one too.",
@@ -161,6 +167,8 @@ class RotateSecretView(ApiView):
 
 
 class PingView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Send a test message", request=None, responses={202: DeliveryDetailOutput, **ERRORS, **CONFLICT}
     )
@@ -185,6 +193,8 @@ class DeliveryView(ApiView):
 
 
 class RedeliverView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(
         summary="Send a message again",
         description="With the id and body it had.",
@@ -199,6 +209,8 @@ class RedeliverView(ApiView):
 
 
 class NotificationsView(ApiView):
+    write_scope = Scope.JOBS_WRITE
+
     @extend_schema(summary="What you are told by e-mail", responses={200: PreferenceOutput, **ERRORS})
     def get(self, request: Request) -> Response:
         return Response(PreferenceOutput(get_preference(self.tenant, self.user.pk)).data)

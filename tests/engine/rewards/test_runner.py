@@ -61,7 +61,7 @@ def hang(pool: GraderPool, owner: str = "hanging", limit: float = 1) -> asyncio.
 
 
 def pids(pool: GraderPool) -> list[int]:
-    return [process._process.pid for process in pool._processes if process._process]
+    return [pid for process in pool._processes if (pid := process._process.id)]
 
 
 def gone(pid: int) -> bool:

@@ -17,6 +17,8 @@ def test_the_walk_sees_the_routes():
         "api/v1/jobs/<uuid:job_id>/pause/",
         "api/v1/jobs/<uuid:job_id>/resume/",
         "api/v1/jobs/<uuid:job_id>/cancel/",
+        "api/v1/jobs/<uuid:job_id>/metrics/",
+        "api/v1/jobs/<uuid:job_id>/rollouts/<int:seq>/",
         "api/v1/adapters/<uuid:adapter_id>/link/",
         "api/v1/datasets/<uuid:dataset_id>/versions/",
     }
@@ -30,7 +32,8 @@ def test_foreign_ids_answer_404(api, theirs, route: Route):
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pattern)
 def test_own_ids_answer(api, ours, route: Route):
     path = route.path(ours.ids)
-    assert {api.get(path).status_code, api.post(path).status_code} & {200, 201, 202}
+    answers = {api.get(path).status_code, api.post(path).status_code, api.delete(path).status_code}
+    assert answers & {200, 201, 202, 204}
 
 
 @pytest.mark.parametrize("name", ["jobs", "datasets", "reward-functions"])

@@ -111,15 +111,17 @@ def stored_grader() -> Any:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"type": "exact_match", "strip": "on"}, {"strip": True, "ignore_case": False}),
-        ({"type": "numeric", "tolerance": "0.5"}, {"tolerance": 0.5}),
+        ({"type": "exact_match", "exact_match-strip": "on"}, {"strip": True, "ignore_case": False}),
+        ({"type": "numeric", "numeric-tolerance": "0.5"}, {"tolerance": 0.5}),
         ({"type": "maths"}, {}),
         (
-            {"type": "regex", "pattern": r"(\d+) ", "regex_ignore_case": "on"},
+            {"type": "regex", "regex-pattern": r"(\d+) ", "regex-ignore_case": "on"},
             {"pattern": r"(\d+) ", "ignore_case": True},
         ),
-        ({"type": "json_schema", "json_schema": '{"type": "object"}'}, {"json_schema": {"type": "object"}}),
-        ({"type": "brevity", "target": 10, "limit": 20}, {"target": 10, "limit": 20}),
+        ({"type": "json_schema", "json_schema-json_schema": '{"type": "object"}'}, {"json_schema": {"type": "object"}}),
+        ({"type": "brevity", "brevity-target": 10, "brevity-limit": 20}, {"target": 10, "limit": 20}),
+        ({"type": "reasoning_gym", "reasoning_gym-dataset": "countdown"}, {"dataset": "countdown", "config": {}}),
+        ({"type": "environment", "environment-low": "0", "environment-high": 5}, {"low": 0.0, "high": 5.0}),
     ],
 )
 def test_each_grader_is_stored_with_its_options(
@@ -135,7 +137,7 @@ def test_each_grader_is_stored_with_its_options(
 def test_a_mix_is_stored_with_its_parts(browser: Client, ours: Owned) -> None:
     parts = [
         part(0, part_name="right", weight=2, type="numeric"),
-        part(1, part_name="short", weight="0.5", type="brevity", target=5, limit=50),
+        part(1, part_name="short", weight="0.5", type="brevity", **{"brevity-target": 5, "brevity-limit": 50}),
     ]
     assert post_reward(browser, *parts, type="mix").status_code == 302
     stored = [(p["name"], p["weight"], p["grader"]["type"]) for p in stored_grader()["parts"]]
@@ -143,39 +145,43 @@ def test_a_mix_is_stored_with_its_parts(browser: Client, ours: Owned) -> None:
 
 
 def test_a_fault_is_shown_at_the_option_and_the_input_stays(browser: Client, ours: Owned) -> None:
-    answer = post_reward(browser, type="regex", pattern="(unclosed")
+    answer = post_reward(browser, type="regex", **{"regex-pattern": "(unclosed"})
     form = answer.context["form"]
-    assert list(form.errors) == ["pattern"]
-    assert "Not a valid regular expression" in form.errors["pattern"][0]
-    assert form["pattern"].value() == "(unclosed"
+    options = form.chosen
+    assert list(options.errors) == ["pattern"]
+    assert "Not a valid regular expression" in options.errors["pattern"][0]
+    assert 'id="id_regex-pattern_error"' in answer.content.decode()
+    assert options["pattern"].value() == "(unclosed"
     assert form["name"].value() == "new"
 
 
 def test_a_missing_option_is_named(browser: Client, ours: Owned) -> None:
-    assert post_reward(browser, type="regex").context["form"].errors == {"pattern": ["Regular expression is required."]}
+    assert post_reward(browser, type="regex").context["form"].chosen.errors == {
+        "pattern": ["Regular expression is required."]
+    }
 
 
 def test_a_fault_in_a_mix_is_shown_in_its_part(browser: Client, ours: Owned) -> None:
     parts = [
         part(0, part_name="right", weight=1, type="numeric"),
-        part(1, part_name="tag", weight=0, type="regex", pattern="["),
+        part(1, part_name="tag", weight=0, type="regex", **{"regex-pattern": "["}),
     ]
     answer = post_reward(browser, *parts, type="mix")
     assert answer.context["form"].errors == {}
     first, second = answer.context["parts"]
-    assert first.errors == {}
-    assert set(second.errors) == {"weight", "pattern"}
-    assert second["pattern"].value() == "["
+    assert not first.has_errors
+    assert (set(second.errors), set(second.chosen.errors)) == ({"weight"}, {"pattern"})
+    assert second.chosen["pattern"].value() == "["
 
 
 def test_a_new_version_starts_from_the_earlier_one(browser: Client, ours: Owned) -> None:
-    parts = [part(0, part_name="right", weight=3, type="regex", pattern="x")]
+    parts = [part(0, part_name="right", weight=3, type="regex", **{"regex-pattern": "x"})]
     post_reward(browser, *parts, type="mix", timeout_seconds=7)
     version = RewardFunction.objects.get(name="new").versions.get()
     answer = browser.get(reverse("rewards:new"), {"from": version.pk})
     form, (first,) = answer.context["form"], answer.context["parts"]
     assert (form["name"].value(), form["type"].value(), form["timeout_seconds"].value()) == ("new", "mix", 7.0)
-    assert (first["part_name"].value(), first["weight"].value(), first["pattern"].value()) == ("right", 3.0, "x")
+    assert (first["part_name"].value(), first["weight"].value(), first.chosen["pattern"].value()) == ("right", 3.0, "x")
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 
 from portal.pages.templatetags.ui import STATUS_ICONS
-from portal.rewards.forms import GRADERS, MIX
+from portal.rewards.graders import KINDS
 
 ROOT = Path(settings.BASE_DIR)
 FOLDERS = [ROOT / "static" / "vendor", ROOT / "tests" / "browser" / "vendor"]
@@ -44,7 +44,7 @@ def test_no_source_map_is_named() -> None:
 def test_every_icon_a_page_names_is_in_the_sprite() -> None:
     sprite = (FOLDERS[0] / "lucide" / "icons.svg").read_text()
     known = set(re.findall(r'<symbol id="([^"]+)"', sprite))
-    named = {choice.icon for choice in [*GRADERS, MIX]} | set(STATUS_ICONS.values())
+    named = {kind.icon for kind in KINDS.values()} | set(STATUS_ICONS.values())
     for template in (ROOT / "templates").rglob("*.html"):
         named |= set(re.findall(r'{% icon "([^"]+)"', template.read_text()))
     for script in (ROOT / "static" / "js").glob("*.js"):

@@ -1,13 +1,15 @@
 """API tokens: made, found, and dead when they should be."""
 
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.http import Http404
 from django.utils import timezone
 
 from portal.errors import InvalidInput, NotAllowed
-from portal.tenants.models import ApiToken, Membership, Role
+from portal.tenants.models import ApiToken, Membership, Role, Scope
 from portal.tenants.selectors import find_api_token, list_api_tokens
 from portal.tenants.services import add_member, create_api_token, create_user, record_token_use, revoke_api_token
 
@@ -57,7 +59,7 @@ def test_dead_tokens_are_not_found(ours, kill):
     [
         ({"name": " "}, "name"),
         ({"scopes": []}, "scopes"),
-        ({"scopes": ["read", "admin"]}, "scopes"),
+        ({"scopes": ["read", "write"]}, "scopes"),
         ({"expires_at": timezone.now() - timedelta(days=1)}, "expires_at"),
     ],
 )
@@ -67,13 +69,30 @@ def test_faulty_requests(ours, changes, field):
     assert [error.field for error in caught.value.fields] == [field]
 
 
-def test_viewers_get_reading_tokens_only(ours):
-    viewer = create_user(username="viewer", email="viewer@example.org", password="x")
-    add_member(tenant=ours.tenant, user=viewer, role=Role.VIEWER)
-    token, _ = create(ours, user=viewer, scopes=["read"])
-    assert token.scopes == ["read"]
-    with pytest.raises(NotAllowed):
-        create(ours, user=viewer, scopes=["write"])
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        (Role.VIEWER, {"read", "adapters:read"}),
+        (Role.DEVELOPER, {"read", "adapters:read", "jobs:write", "datasets:write", "rewards:write"}),
+        (Role.OWNER, set(Scope.values)),
+    ],
+)
+def test_tokens_by_role(ours, role, may):
+    person = create_user(username="person", email="person@example.org", password="x")
+    add_member(tenant=ours.tenant, user=person, role=role)
+    for scope in Scope.values:
+        if scope in may:
+            assert create(ours, user=person, scopes=[scope])[0].scopes == [scope]
+        else:
+            with pytest.raises(NotAllowed):
+                create(ours, user=person, scopes=[scope])
+
+
+def test_a_token_makes_none_that_may_more(ours):
+    weaker, _ = create(ours, scopes=["jobs:write"])
+    assert create(ours, scopes=["read"], made_with=weaker)[0].scopes == ["read"]
+    with pytest.raises(InvalidInput):
+        create(ours, scopes=["datasets:write"], made_with=weaker)
 
 
 def test_tokens_of_others(ours, theirs):
@@ -99,3 +118,15 @@ def test_uses_are_recorded_by_the_minute(ours):
     record_token_use(token=token)
     token.refresh_from_db()
     assert token.last_used_at > first
+
+
+def test_older_tokens_keep_what_they_may(ours):
+    """``write`` and ``read`` of before become the finer scopes they stood for."""
+    refine = import_module("portal.tenants.migrations.0004_finer_scopes").refine
+    writing, reading = create(ours)[0], create(ours, name="other")[0]
+    ApiToken.objects.filter(pk=writing.pk).update(scopes=["read", "write"])
+    refine(apps, None)
+    writing.refresh_from_db()
+    reading.refresh_from_db()
+    assert set(writing.scopes) == {"read", "adapters:read", "jobs:write", "datasets:write", "rewards:write"}
+    assert reading.scopes == ["read", "adapters:read"]

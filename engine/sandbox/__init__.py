@@ -1,0 +1,1 @@
+"""Strangers' Python, confined: tenants' reward functions and completions that are programs. See README.md."""
