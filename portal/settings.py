@@ -272,6 +272,10 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "RewardTrialState": "portal.rewards.models.TrialState",
+        "DeliveryState": "portal.webhooks.models.State",
+    },
 }
 
 LANGUAGE_CODE = "en-gb"

@@ -29,9 +29,7 @@ class Totals:
 
 def list_records(tenant: Tenant, period: Period) -> QuerySet[UsageRecord]:
     """By day and job."""
-    return UsageRecord.objects.filter(tenant=tenant, day__range=(period.first, period.last)).select_related(
-        "job", "member"
-    )
+    return UsageRecord.objects.filter(tenant=tenant, day__range=(period.first, period.last))
 
 
 def get_totals(tenant: Tenant, period: Period) -> Totals:

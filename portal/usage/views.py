@@ -11,7 +11,7 @@ from django.shortcuts import render
 
 from portal.pages.http import TenantRequest, page_number, tenant_page
 from portal.usage import selectors
-from portal.usage.export import iterate_csv
+from portal.usage.export import stream_csv
 from portal.usage.meters import get_quotas, list_meters
 from portal.usage.periods import Period
 
@@ -59,7 +59,7 @@ def overview(request: TenantRequest) -> HttpResponse:
 @tenant_page
 def export_csv(request: TenantRequest) -> StreamingHttpResponse:
     period = _period(request)
-    response = StreamingHttpResponse(iterate_csv(request.tenant, period), content_type="text/csv; charset=utf-8")
+    response = StreamingHttpResponse(stream_csv(request.tenant, period), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="usage-{request.tenant.slug}-{period}.csv"'
     return response
 

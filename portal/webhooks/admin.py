@@ -2,12 +2,13 @@
 
 from django.contrib import admin
 
+from portal.audit.admin import AuditedAdmin
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
 from portal.webhooks.models import Attempt, Delivery, Endpoint, Mail
 
 
 @admin.register(Endpoint)
-class EndpointAdmin(ReadOnly, admin.ModelAdmin):
+class EndpointAdmin(ReadOnly, AuditedAdmin):
     list_display = ["url", "tenant", "enabled", "failing_since", "created_at"]
     list_filter = ["enabled", "tenant"]
     list_select_related = ["tenant"]

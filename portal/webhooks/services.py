@@ -82,9 +82,7 @@ def change_endpoint(
             endpoint.enabled = enabled
         endpoint.save()
         after = {name: getattr(endpoint, name) for name in AUDITED}
-        record_change(
-            tenant=tenant, user=user, action="webhook.changed", target=endpoint, before=before, after=after
-        )
+        record_change(tenant=tenant, user=user, action="webhook.changed", target=endpoint, before=before, after=after)
     return endpoint
 
 
@@ -152,9 +150,7 @@ def change_preference(
     with transaction.atomic():
         known = get_preference(tenant, user.pk)
         before = {name: getattr(known, name) for name in chosen}
-        preference, _ = NotificationPreference.objects.update_or_create(
-            tenant=tenant, user_id=user.pk, defaults=chosen
-        )
+        preference, _ = NotificationPreference.objects.update_or_create(tenant=tenant, user_id=user.pk, defaults=chosen)
         record_change(
             tenant=tenant,
             user=user,

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from portal.api.views.base import ERRORS, ApiView, TenantListView, validated
 from portal.errors import FieldError, InvalidInput
 from portal.usage import selectors
-from portal.usage.export import iterate_csv
+from portal.usage.export import stream_csv
 from portal.usage.meters import get_quotas, list_meters
 from portal.usage.models import UsageRecord
 from portal.usage.periods import Period
@@ -129,7 +129,7 @@ class UsageExportView(ApiView):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         period = month_of(request)
-        return StreamingHttpResponse(iterate_csv(self.tenant, period), content_type="text/csv; charset=utf-8")
+        return StreamingHttpResponse(stream_csv(self.tenant, period), content_type="text/csv; charset=utf-8")
 
 
 class QuotasView(ApiView):

@@ -13,6 +13,7 @@ from django.db import connection
 
 from engine.events import EventBatch
 from engine.spec import CONTROL_JOB
+from portal.audit.models import AuditEntry
 from portal.datasets.models import Dataset
 from portal.datasets.services import create_dataset_version
 from portal.environments.services import create_document_set
@@ -399,3 +400,15 @@ def test_an_estimate_tells_what_is_left(api, ours):
     said = " ".join(check["message"] for check in answer["checks"])
     assert "Sampled tokens: 10 of 10 are used" in said and "Steps of one job" in said
     assert answer["can_start"] is False
+
+
+def test_changes_and_stops_are_in_the_audit_log(ours, admin):
+    change_quotas(tenant=ours.tenant, user=admin, reason="Trial.", limits={"max_sampled_tokens": 10})
+    spend_now(ours.job, spend(2, sampled=10))
+    enforce_quotas()
+    entries = AuditEntry.objects.filter(tenant_id=ours.tenant.pk)
+    changed = entries.get(action="quotas.changed")
+    assert (changed.reason, changed.actor_label) == ("Trial.", "root")
+    assert changed.after == {"limits": "max_sampled_tokens=10"}
+    stopped = entries.get(action="job.paused")
+    assert (stopped.actor_kind, stopped.object_id) == ("system", str(ours.job.pk)) and "used up" in stopped.reason

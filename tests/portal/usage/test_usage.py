@@ -7,13 +7,14 @@ import random
 from datetime import UTC, date, datetime
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from engine.events import EventBatch, Span
 from portal.jobs.services import ingest_events
-from portal.tenants.services import create_user
+from portal.tenants.services import add_member, create_user
 from portal.usage import selectors
 from portal.usage.models import UsageRecord
 from portal.usage.periods import Period
@@ -116,8 +117,6 @@ def test_what_was_spent_before_the_update_is_counted(commands):
 
 def test_totals_by_day_job_and_member(ours, theirs):
     other = create_user(username="ada", email="ada@example.org", password="correct horse battery")
-    from portal.tenants.services import add_member
-
     add_member(tenant=ours.tenant, user=other)
     second = create(ours, user=other, name="second")
     ingest_events(batch=EventBatch(events=events_of(ours.job)))
@@ -150,6 +149,15 @@ def test_the_page_of_a_month(browser, ours):
         assert browser.get(f"/usage/?month={nonsense}").status_code == 200
 
 
+def read(answer):
+    """The whole of an answer, streamed or not."""
+
+    async def collect():
+        return b"".join([chunk async for chunk in answer.streaming_content])
+
+    return async_to_sync(collect)() if answer.streaming else answer.content
+
+
 def test_the_export_holds_every_record_and_no_formula(browser, api, ours, theirs):
     ours.job.name = "=1+1"
     ours.job.save()
@@ -161,7 +169,7 @@ def test_the_export_holds_every_record_and_no_formula(browser, api, ours, theirs
         api.get("/api/v1/usage/export/?month=2023-11"),
     ):
         assert answer["Content-Type"].startswith("text/csv")
-        rows = list(csv.DictReader(b"".join(answer.streaming_content).decode().splitlines()))
+        rows = list(csv.DictReader(read(answer).decode().splitlines()))
         assert [(row["day"], row["job"], row["tokens_sampled"]) for row in rows] == [
             ("2023-11-14", "'=1+1", "230"),
             ("2023-11-15", "'=1+1", "7"),
@@ -195,7 +203,7 @@ def test_ten_thousand_jobs_cost_no_more_queries(browser, ours, django_assert_max
     with django_assert_max_num_queries(22):
         answer = browser.get(address)
         assert answer.status_code == 200
-        content = b"".join(answer.streaming_content) if answer.streaming else answer.content
+        content = read(answer)
     assert b"job 9999" in content
 
 

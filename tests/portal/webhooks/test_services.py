@@ -8,6 +8,7 @@ import pytest
 from django.http import Http404
 
 from engine.events import EventBatch
+from portal.audit.models import AuditEntry
 from portal.errors import Conflict, InvalidInput, NotAllowed, QuotaExceeded
 from portal.jobs.services import ingest_events
 from portal.tenants.models import Role
@@ -247,3 +248,22 @@ def test_the_log_costs_the_same_whatever_its_length(browser, ours, django_assert
     add(200)
     with django_assert_max_num_queries(len(few)):
         browser.get(f"/webhooks/{ours.endpoint.pk}/")
+
+
+def test_changes_are_in_the_audit_log_without_secrets(browser, ours):
+    address = f"/webhooks/{ours.endpoint.pk}/"
+    browser.post(f"{address}rotate/")
+    browser.post(f"{address}switch/", {"enabled": "0"})
+    browser.post("/notifications/", {"jobs": "all"})
+    browser.post(f"{address}delete/")
+    entries = AuditEntry.objects.filter(tenant_id=ours.tenant.pk)
+    actions = {
+        "webhook.created",
+        "webhook.secret_rotated",
+        "webhook.changed",
+        "notifications.changed",
+        "webhook.deleted",
+    }
+    assert actions <= set(entries.values_list("action", flat=True))
+    assert entries.get(action="webhook.changed").after == {"enabled": False}
+    assert not any("whsec_" in str([entry.before, entry.after]) for entry in entries)
