@@ -298,6 +298,6 @@ LOGGING = {
             "filters": ["origin"],
         }
     },
-    "loggers": {"axes": {"level": "WARNING"}},
+    "loggers": {"axes": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},  # httpx would log tenants' addresses
     "root": {"handlers": ["stdout"], "level": env.str("LOG_LEVEL", default="INFO")},
 }

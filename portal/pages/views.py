@@ -16,6 +16,7 @@ from portal.jobs.selectors import list_jobs
 from portal.pages.http import TenantRequest, tenant_page
 from portal.rewards.selectors import list_reward_functions
 from portal.tenants.models import Tenant
+from portal.usage.meters import list_limited_meters
 
 SHOWN_FINISHED = 5
 
@@ -28,6 +29,7 @@ def home(request: TenantRequest) -> HttpResponse:
         "checklist": checklist,
         "checklist_done": all(item["done"] for item in checklist),
         "checklist_count": sum(item["done"] for item in checklist),
+        "meters": list_limited_meters(request.tenant),
     }
     return render(request, "pages/home.html", context)
 

@@ -71,6 +71,11 @@ class Meter:
         return "warning" if self.fraction >= WARNING_FRACTION else "ok"
 
 
+def list_limited_meters(tenant: Tenant) -> list[Meter]:
+    """Those with a limit, for the home page."""
+    return [meter for meter in list_meters(tenant) if meter.limit is not None]
+
+
 def get_quotas(tenant: Tenant) -> TenantQuotas:
     """The tenant's limits; without any where no admin has set one."""
     return TenantQuotas.objects.filter(tenant=tenant).first() or TenantQuotas(tenant=tenant)

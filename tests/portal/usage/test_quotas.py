@@ -370,6 +370,14 @@ def test_the_page_shows_meters_and_why_quotas_changed(browser, ours, admin):
     assert "80 % of the quota was passed" in page
 
 
+def test_the_home_page_shows_what_is_limited(browser, ours):
+    limit(ours, max_sampled_tokens=1000)
+    spend_now(ours.job, spend(2, sampled=1000))
+    page = browser.get("/").content.decode()
+    assert "1,000 of 1,000" in page and "Used up" in page
+    assert "Trained tokens" not in page
+
+
 def test_the_api_shows_quotas(api, ours):
     limit(ours, max_sampled_tokens=1000, max_steps_per_job=50)
     spend_now(ours.job, spend(2, sampled=900))
