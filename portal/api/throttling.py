@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
+
+from portal.tenants.models import ApiToken
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
@@ -56,7 +58,8 @@ class TenantThrottle(SimpleRateThrottle):
     who, kind = "All API tokens of a tenant together", "reading and writing"
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        limit = getattr(getattr(request.auth.tenant, "quotas", None), "max_api_requests_per_minute", None)
+        token = cast(ApiToken, request.auth)
+        limit = getattr(getattr(token.tenant, "quotas", None), "max_api_requests_per_minute", None)
         if limit is None:
             return True
         self.num_requests, self.rate = limit, f"{limit}/min"
@@ -70,4 +73,4 @@ class TenantThrottle(SimpleRateThrottle):
         return allowed
 
     def get_cache_key(self, request: Request, view: APIView) -> str:
-        return f"throttle.tenant.{request.auth.tenant_id}"
+        return f"throttle.tenant.{cast(ApiToken, request.auth).tenant_id}"

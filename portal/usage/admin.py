@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from portal.audit.admin import AuditedAdmin
@@ -35,9 +36,10 @@ class TenantQuotasAdmin(AuditedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return ["tenant"] if obj is not None else []
 
-    def save_model(self, request: HttpRequest, obj: TenantQuotas, form: QuotasForm, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         self._act_as_admin(request)
-        change_quotas(tenant=obj.tenant, user=request.user, reason=form.cleaned_data["reason"], limits=form.limits())
+        user = cast(User, request.user)
+        change_quotas(tenant=obj.tenant, user=user, reason=form.cleaned_data["reason"], limits=form.limits())
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

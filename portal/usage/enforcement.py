@@ -54,7 +54,7 @@ def _pressing(tenant: Tenant) -> list[Meter]:
 def _enforce(tenant: Tenant) -> int:
     with transaction.atomic():
         # The tenant's lock comes first, as wherever a job's control is changed.
-        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         pressing = _pressing(tenant)
         for meter in pressing:
             _give_notice(tenant, meter, QuotaNotice.Level.WARNING)
@@ -65,6 +65,7 @@ def _enforce(tenant: Tenant) -> int:
 
 
 def _give_notice(tenant: Tenant, meter: Meter, level: str) -> None:
+    assert meter.limit is not None
     notice, created = QuotaNotice.objects.get_or_create(
         tenant=tenant,
         kind=meter.kind,

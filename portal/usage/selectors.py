@@ -40,18 +40,19 @@ def get_totals(tenant: Tenant, period: Period) -> Totals:
 def list_days(tenant: Tenant, period: Period) -> dict[date, Totals]:
     """Every day of the period, those without usage too, in order."""
     found = _records(tenant, period).values("day").annotate(**SUMS, jobs=Count("job_id", distinct=True))
-    by_day = {row.pop("day"): Totals(**row) for row in found.order_by("day")}
+    rows: list[dict[str, Any]] = [dict(row) for row in found.order_by("day")]
+    by_day = {row.pop("day"): Totals(**row) for row in rows}
     return {day: by_day.get(day, Totals()) for day in period.days}
 
 
-def list_usage_by_job(tenant: Tenant, period: Period) -> QuerySet[UsageRecord, dict[str, Any]]:
+def list_usage_by_job(tenant: Tenant, period: Period) -> QuerySet[Any, Any]:
     """Who spent most accelerator time first; ``job_id`` is None for a job that was removed."""
     rows = _records(tenant, period).values("job_id", "job_name")
     named = rows.annotate(**SUMS, member=Max("member_name"))
     return named.order_by("-accelerator_seconds", "-tokens_sampled", "job_name", "job_id")
 
 
-def list_usage_by_member(tenant: Tenant, period: Period) -> QuerySet[UsageRecord, dict[str, Any]]:
+def list_usage_by_member(tenant: Tenant, period: Period) -> QuerySet[Any, Any]:
     """Who spent most accelerator time first; ``member_name`` is empty where nobody is known."""
     rows = _records(tenant, period).values("member_id", "member_name")
     counted = rows.annotate(**SUMS, jobs=Count("job_id", distinct=True))

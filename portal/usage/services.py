@@ -40,7 +40,7 @@ def change_quotas(*, tenant: Tenant, user: User, reason: str, limits: dict[str, 
     if errors:
         raise InvalidInput("The quotas were not changed.", fields=errors)
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         quotas, _ = TenantQuotas.objects.get_or_create(tenant=tenant)
         before: dict[str, Any] = {}
         for name, value in limits.items():

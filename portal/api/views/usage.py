@@ -64,7 +64,8 @@ class UsageRecordOutput(serializers.ModelSerializer[UsageRecord]):
 
 class MeterOutput(serializers.Serializer[Any]):
     kind = serializers.CharField()
-    label = serializers.CharField()
+    # Declared fields are taken off the class, so DRF's own attribute of this name stays.
+    label = serializers.CharField()  # type: ignore[assignment]
     used = serializers.FloatField()
     limit = serializers.FloatField(allow_null=True, help_text="Null: not limited.")
     level = serializers.ChoiceField(["unlimited", "ok", "warning", "reached"], help_text="Warning from 80 % on.")

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
+from django.db.models import Sum
 
 from engine.events import EventBatch
 from engine.spec import CONTROL_JOB
@@ -23,7 +24,7 @@ from portal.jobs.selectors import get_job
 from portal.jobs.services import cancel_job, extend_job, ingest_events, pause_job, resume_job
 from portal.usage.enforcement import enforce_quotas
 from portal.usage.meters import Meter, list_meters
-from portal.usage.models import QuotaChange, QuotaHold, QuotaKind, QuotaNotice, TenantQuotas
+from portal.usage.models import QuotaChange, QuotaHold, QuotaKind, QuotaNotice, TenantQuotas, UsageRecord
 from portal.usage.periods import Period
 from portal.usage.services import change_quotas
 from portal.webhooks.models import Delivery, EventType, Mail
@@ -420,3 +421,39 @@ def test_changes_and_stops_are_in_the_audit_log(ours, admin):
     assert changed.after == {"limits": "max_sampled_tokens=10"}
     stopped = entries.get(action="job.paused")
     assert (stopped.actor_kind, stopped.object_id) == ("system", str(ours.job.pk)) and "used up" in stopped.reason
+
+
+@pytest.mark.django_db(transaction=True)
+def test_spending_and_changing_a_job_never_wait_for_each_other():
+    """Ingestion holds the job and writes rows that refer to its tenant; a change holds the tenant and wants the job."""
+    ensure_bundled_base_model()
+    owned = build_owned("busy")
+    failures = []
+    events = [  # each on a day of its own, and so in a new row
+        event.model_copy(update={"time": event.time + 86_400 * number})
+        for number, event in enumerate(make_events(owned.job, *[spend(n) for n in range(2, 42)], first=4))
+    ]
+
+    def ingest():
+        for event in events:
+            ingest_events(batch=EventBatch(events=[event]))
+
+    def change():
+        for number in range(40):
+            extend_job(tenant=owned.tenant, user=owned.user, job_id=owned.job.pk, steps=100 + number)
+
+    def run(work):
+        try:
+            work()
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=[work]) for work in (ingest, change, change)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert UsageRecord.objects.filter(job=owned.job).aggregate(steps=Sum("steps"))["steps"] == 41
