@@ -21,5 +21,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/rollouts/", include("portal.rollouts.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
+    path("usage/", include("portal.usage.urls")),
+    path("", include("portal.webhooks.urls")),
     path("environments/", include("portal.environments.urls")),
 ]

@@ -26,12 +26,12 @@ HINTS = {
 class RateLimited(exceptions.Throttled):
     """429 that says which limit, how much, and when to try again."""
 
-    def __init__(self, *, kind: str, rate: str, wait: float | None) -> None:
+    def __init__(self, *, kind: str, rate: str, wait: float | None, who: str = "An API token") -> None:
         super().__init__(wait=wait)
         self.seconds = max(1, math.ceil(wait or 1))
         count, _, period = rate.partition("/")
         self.detail = exceptions.ErrorDetail(
-            f"An API token may make {count} {kind} requests per {period}.", code="rate_limited"
+            f"{who} may make {count} {kind} requests per {period}.", code="rate_limited"
         )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
+
+from portal.tenants.models import ApiToken
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
@@ -46,3 +48,29 @@ class WriteThrottle(TokenThrottle):
     scope = "write"
     kind = "writing"
     reads = False
+
+
+class TenantThrottle(SimpleRateThrottle):
+    """Counts all requests of a tenant, whatever the token, against its own limit; none where it has no limit."""
+
+    scope = "tenant"
+    rate = "1/min"  # the number is the tenant's
+    who, kind = "All API tokens of a tenant together", "reading and writing"
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        token = cast(ApiToken, request.auth)
+        limit = getattr(getattr(token.tenant, "quotas", None), "max_api_requests_per_minute", None)
+        if limit is None:
+            return True
+        self.num_requests, self.rate = limit, f"{limit}/min"
+        try:
+            allowed = bool(super().allow_request(request, view))
+        except RedisError as error:
+            logger.warning("Requests are not counted, because Redis cannot be reached: %s", error)
+            return True
+        if not allowed:
+            request.refused_by = self  # type: ignore[attr-defined]
+        return allowed
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        return f"throttle.tenant.{cast(ApiToken, request.auth).tenant_id}"

@@ -119,7 +119,7 @@ def find_api_token(secret: str) -> tuple[ApiToken, Membership] | None:
     token = (
         ApiToken.objects.filter(hash=digest, revoked_at=None, user__is_active=True)
         .filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
-        .select_related("tenant", "user")
+        .select_related("tenant__quotas", "user")
         .first()
     )
     membership = get_membership(token.tenant, token.user) if token else None

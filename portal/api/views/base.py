@@ -50,6 +50,9 @@ class ApiView(APIView):
         return cast(User, self.request.user)
 
     def throttled(self, request: Request, wait: float | None) -> NoReturn:
+        refused_by = getattr(request, "refused_by", None)
+        if refused_by is not None:
+            raise RateLimited(kind=refused_by.kind, rate=refused_by.rate, wait=wait, who=refused_by.who)
         throttle = ReadThrottle() if request.method in SAFE_METHODS else WriteThrottle()
         raise RateLimited(kind=throttle.kind, rate=throttle.get_rate() or "", wait=wait)
 
