@@ -2,7 +2,8 @@
 
 Invariants: the queue ``events`` has one consumer with concurrency 1 (two would reorder a job's events); every task is
 idempotent, because a message is acknowledged only after its task and may come again; JSON only. Start it with
-``celery -A portal.celery worker -Q events -c 1``.
+``celery -A portal.celery worker -Q events -c 1``. The queue ``deliveries`` (webhooks and mails) has workers of its own,
+``celery -A portal.celery worker -Q deliveries -c 1``, because what it sends waits for others.
 """
 
 import os
@@ -18,6 +19,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 SWEEP_SECONDS = 15
 UPLOAD_SWEEP_SECONDS = 600
 TENANT_SWEEP_SECONDS = 300
+QUOTA_SWEEP_SECONDS = 60
+DELIVERIES_QUEUE = "deliveries"
+DELIVERY_SWEEP_SECONDS = 5
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -47,15 +51,20 @@ app.conf.update(
 app.autodiscover_tasks()
 
 
+def consumes(worker, queue: str) -> bool:
+    return queue in worker.app.amqp.queues.consume_from
+
+
 @worker_ready.connect
 def sweep_commands_regularly(sender, **kwargs) -> None:
     """Re-send, now and then, commands the engine has not answered: neither a job nor a reward trial is ever lost."""
     from portal.jobs.tasks import resend_commands
     from portal.rewards.tasks import sweep_reward_trials
 
-    resend_commands.delay()
-    sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
-    sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
+    if consumes(sender, EVENTS_QUEUE):
+        resend_commands.delay()
+        sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
+        sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
 
 
 @worker_ready.connect
@@ -71,5 +80,28 @@ def sweep_tenants_regularly(sender, **kwargs) -> None:
     """Remove tenants whose grace period has passed, and exports that have expired."""
     from portal.tenants.tasks import sweep_tenants
 
-    sweep_tenants.delay()
-    sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)
+    if consumes(sender, EVENTS_QUEUE):
+        sweep_tenants.delay()
+        sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)
+
+
+@worker_ready.connect
+def enforce_quotas_regularly(sender, **kwargs) -> None:
+    """Stop, in any case soon, who has come to a limit."""
+    from portal.usage.tasks import enforce_quotas
+
+    if consumes(sender, EVENTS_QUEUE):
+        sender.timer.call_repeatedly(QUOTA_SWEEP_SECONDS, enforce_quotas.delay)
+
+
+@worker_ready.connect
+def deliver_regularly(sender, **kwargs) -> None:
+    """Look for messages that are due: first ones nobody woke us for, and those to be tried again."""
+    from portal.webhooks.tasks import deliver
+
+    def look() -> None:
+        deliver.apply_async(expires=DELIVERY_SWEEP_SECONDS)
+
+    if consumes(sender, DELIVERIES_QUEUE):
+        look()
+        sender.timer.call_repeatedly(DELIVERY_SWEEP_SECONDS, look)

@@ -67,6 +67,8 @@ INSTALLED_APPS = [
     "portal.adapters",
     "portal.progress",
     "portal.rollouts",
+    "portal.usage",
+    "portal.webhooks",
     "portal.live",
     "portal.api",
     "portal.ops",
@@ -192,7 +194,13 @@ AXES_LOCKOUT_CALLABLE = "portal.tenants.sign_in.answer_lock_out"
 AXES_VERBOSE = False
 EMAIL_CONFIG = env.email("EMAIL_URL", default="consolemail://")
 vars().update(EMAIL_CONFIG)
+EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="marlaas@localhost")
+PUBLIC_URL = env.str("PUBLIC_URL", default="http://localhost:8000")
+"""Where people reach the portal: the beginning of links in webhooks and mails."""
+WEBHOOKS_ALLOW_PRIVATE = env.bool("WEBHOOKS_ALLOW_PRIVATE", default=False)
+"""Send webhooks to private and local addresses too: only where every tenant may reach the operator's network."""
+WEBHOOKS_DISABLE_AFTER_DAYS = env.int("WEBHOOKS_DISABLE_AFTER_DAYS", default=3)
 
 # --- what leaves by HTTP ---------------------------------------------------------------------------------------------
 
@@ -242,7 +250,11 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["portal.api.parsers.LimitedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ScopedSchema",
-    "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.ReadThrottle", "portal.api.throttling.WriteThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "portal.api.throttling.ReadThrottle",
+        "portal.api.throttling.WriteThrottle",
+        "portal.api.throttling.TenantThrottle",
+    ],
     "DEFAULT_THROTTLE_RATES": {
         "read": env.str("API_READ_RATE", default="1200/min"),
         "write": env.str("API_WRITE_RATE", default="120/min"),
@@ -258,9 +270,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "ENUM_NAME_OVERRIDES": {"RepeatsEnum": "portal.api.dataset_serializers.REPEATS"},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "RepeatsEnum": "portal.api.dataset_serializers.REPEATS",
+        "RewardTrialState": "portal.rewards.models.TrialState",
+        "DeliveryState": "portal.webhooks.models.State",
+    },
 }
 
 LANGUAGE_CODE = "en-gb"
@@ -284,6 +300,6 @@ LOGGING = {
             "filters": ["origin"],
         }
     },
-    "loggers": {"axes": {"level": "WARNING"}},
+    "loggers": {"axes": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},  # httpx would log tenants' addresses
     "root": {"handlers": ["stdout"], "level": env.str("LOG_LEVEL", default="INFO")},
 }

@@ -27,5 +27,7 @@ urlpatterns = [
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
     path("guides/", include("portal.api.guides")),
+    path("usage/", include("portal.usage.urls")),
+    path("", include("portal.webhooks.urls")),
     path("environments/", include("portal.environments.urls")),
 ]

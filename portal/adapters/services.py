@@ -21,9 +21,9 @@ from portal.jobs.models import Job
 LINK_SALT = "portal.adapters.download"
 
 
-def record_published(*, job: Job, payload: AdapterPublished, time: datetime) -> None:
+def record_published(*, job: Job, payload: AdapterPublished, time: datetime) -> AdapterVersion:
     """Apply an ``adapter`` event: a version that exists may only become final."""
-    AdapterVersion.objects.update_or_create(
+    adapter, _ = AdapterVersion.objects.update_or_create(
         job=job,
         version=payload.adapter_version,
         defaults={
@@ -37,6 +37,7 @@ def record_published(*, job: Job, payload: AdapterPublished, time: datetime) -> 
             "created_at": time,
         },
     )
+    return adapter
 
 
 def record_removed(*, job: Job, payload: AdapterRemoved) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
+
+from portal.tenants.models import ApiToken
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
@@ -58,17 +60,18 @@ class TokenThrottle(SimpleRateThrottle):
         count, _, period = (self.get_rate() or "").partition("/")
         return f"{count} per {PERIODS.get(period[:1], period)}"
 
-    def headers(self) -> dict[str, str]:
-        """How the limit stands after this request; empty where the request was of the other kind or not counted."""
-        history: Any = getattr(self, "history", None)
-        if history is None or self.num_requests is None or self.duration is None:
-            return {}
-        oldest = history[-1] if history else self.now
-        return {
-            "X-RateLimit-Limit": str(self.num_requests),
-            "X-RateLimit-Remaining": str(max(0, self.num_requests - len(history))),
-            "X-RateLimit-Reset": str(max(1, math.ceil(oldest + self.duration - self.now))),
-        }
+
+def rate_headers(throttle: Any) -> dict[str, str]:
+    """How a limit stands after this request; empty where the request was of another kind or not counted."""
+    history: Any = getattr(throttle, "history", None)
+    if history is None or throttle.num_requests is None or throttle.duration is None:
+        return {}
+    oldest = history[-1] if history else throttle.now
+    return {
+        "X-RateLimit-Limit": str(throttle.num_requests),
+        "X-RateLimit-Remaining": str(max(0, throttle.num_requests - len(history))),
+        "X-RateLimit-Reset": str(max(1, math.ceil(oldest + throttle.duration - throttle.now))),
+    }
 
 
 class ReadThrottle(TokenThrottle):
@@ -81,3 +84,33 @@ class WriteThrottle(TokenThrottle):
     scope = "write"
     kind = "writing"
     reads = False
+
+
+class TenantThrottle(SimpleRateThrottle):
+    """Counts all requests of a tenant, whatever the token, against its own limit; none where it has no limit."""
+
+    scope = "tenant"
+    rate = "1/min"  # the number is the tenant's
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        token = cast(ApiToken, request.auth)
+        limit = getattr(getattr(token.tenant, "quotas", None), "max_api_requests_per_minute", None)
+        if limit is None:
+            return True
+        self.num_requests, self.rate = limit, f"{limit}/min"
+        try:
+            allowed = bool(super().allow_request(request, view))
+        except RedisError as error:
+            logger.warning("Requests are not counted, because Redis cannot be reached: %s", error)
+            return True
+        if not allowed:
+            request.refused_by = self  # type: ignore[attr-defined]
+        return allowed
+
+    @property
+    def in_words(self) -> str:
+        """The limit for people."""
+        return f"All API tokens of a tenant together may make {self.num_requests} requests per minute."
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        return f"throttle.tenant.{cast(ApiToken, request.auth).tenant_id}"

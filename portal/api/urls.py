@@ -47,6 +47,17 @@ from portal.api.views.rewards import (
 from portal.api.views.rollouts import RolloutGroupView, RolloutsView
 from portal.api.views.sample import SampleProjectView
 from portal.api.views.streams import EventStreamView, JobEventStreamView
+from portal.api.views.usage import QuotasView, UsageExportView, UsageRecordsView, UsageView
+from portal.api.views.webhooks import (
+    DeliveriesView,
+    DeliveryView,
+    EndpointsView,
+    EndpointView,
+    NotificationsView,
+    PingView,
+    RedeliverView,
+    RotateSecretView,
+)
 
 app_name = "api"
 urlpatterns = [
@@ -102,6 +113,22 @@ urlpatterns = [
     path("adapters/", AdaptersView.as_view(), name="adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),
+    path("usage/", UsageView.as_view(), name="usage"),
+    path("usage/records/", UsageRecordsView.as_view(), name="usage-records"),
+    path("usage/export/", UsageExportView.as_view(), name="usage-export"),
+    path("quotas/", QuotasView.as_view(), name="quotas"),
+    path("notifications/", NotificationsView.as_view(), name="notifications"),
+    path("webhooks/", EndpointsView.as_view(), name="webhooks"),
+    path("webhooks/<uuid:endpoint_id>/", EndpointView.as_view(), name="webhook"),
+    path("webhooks/<uuid:endpoint_id>/rotate/", RotateSecretView.as_view(), name="webhook-rotate"),
+    path("webhooks/<uuid:endpoint_id>/ping/", PingView.as_view(), name="webhook-ping"),
+    path("webhooks/<uuid:endpoint_id>/deliveries/", DeliveriesView.as_view(), name="webhook-deliveries"),
+    path("webhooks/<uuid:endpoint_id>/deliveries/<uuid:delivery_id>/", DeliveryView.as_view(), name="webhook-delivery"),
+    path(
+        "webhooks/<uuid:endpoint_id>/deliveries/<uuid:delivery_id>/redeliver/",
+        RedeliverView.as_view(),
+        name="webhook-redeliver",
+    ),
     path("", include("portal.api.tenant_urls")),
     path("<path:rest>", unknown_address, name="unknown"),
 ]

@@ -28,6 +28,7 @@ from portal.datasets.selectors import count_jobs_of_dataset, get_dataset
 from portal.errors import Conflict, FieldError, InvalidInput
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.limits import require_storage
 
 __all__ = [
     "DatasetInvalid",
@@ -57,11 +58,12 @@ def create_dataset_version(
     number), ``metadata``, ``split``; other columns go into the metadata. Rows without a split are split by a seeded
     hash of their prompt. ``portal.datasets.uploads`` does the same in steps, with a mapping and other choices.
 
-    Raises DatasetInvalid (faults by line), InvalidInput, Conflict, NotAllowed, Http404.
+    Raises DatasetInvalid (faults by line), InvalidInput, QuotaExceeded, Conflict, NotAllowed, Http404.
     """
     require_writer(tenant=tenant, user=user)
     options = BuildOptions(held_out_fraction=held_out_fraction, seed=seed)
     name = check_version_input(tenant=tenant, name=name, options=options)
+    require_storage(tenant=tenant)
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
         path = Path(folder) / "data"
         append_stream(file, path, limit=tenant.max_dataset_bytes)
@@ -112,6 +114,7 @@ def store_version(
     tick: Tick = lambda fraction: None,
 ) -> DatasetVersion:
     """Build the version's file and its row; the upload, where it comes from one, is marked as done with it."""
+    require_storage(tenant=tenant)  # before the work; exactly under the tenant's lock
     folder = Path(settings.MARLAAS_VAR) / "datasets"
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / LOCK_NAME, shared=True):
@@ -140,6 +143,7 @@ def _record_version(
     with transaction.atomic():
         # Locking the tenant makes the numbering race-free for the first version too.
         Tenant.objects.select_for_update().get(pk=tenant.pk)
+        require_storage(tenant=tenant, size_bytes=built.size_bytes)
         dataset, _ = Dataset.objects.get_or_create(tenant=tenant, name=name)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
         version = DatasetVersion.objects.create(

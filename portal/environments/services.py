@@ -35,6 +35,7 @@ from portal.environments.selectors import (
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.limits import require_storage
 
 CHUNK_BYTES = 64 * 1024
 MAX_DOCUMENT_SETS = 100
@@ -62,6 +63,7 @@ def create_document_set(*, tenant: Tenant, user: User, name: str, file: BinaryIO
                 # The lock makes limits and names race-free.
                 tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
                 _check_new_documents(tenant, name, sha256)
+                require_storage(tenant=tenant, size_bytes=aside.tell())
                 made = DocumentSet(tenant=tenant, name=name, sha256=sha256, documents=count, created_by_id=user.pk)
                 made.size_bytes = aside.tell()
                 Path(aside.name).replace(made.path)

@@ -73,10 +73,15 @@ def check_launch(
 
 def _quota_checks(quotas: list[Quota]) -> Iterator[Check]:
     for quota in quotas:
-        if not quota.fits:
-            yield Check(
-                True, "", f"{quota.name}: {quota.used:g} of {quota.limit:g} are used, so this does not fit.", quota.hint
+        if quota.blocks:
+            message = f"{quota.name}: {quota.used:g} of {quota.limit:g} are used, so this does not fit."
+            yield Check(True, "", message, quota.hint)
+        elif not quota.fits:
+            left = quota.limit - quota.used
+            message = (
+                f"{quota.name}: about {quota.needed:,.0f} are expected, {left:,.0f} of {quota.limit:,.0f} are left."
             )
+            yield Check(False, "", message, f"The job would be paused on the way. {quota.hint}")
 
 
 def _length_checks(spec: JobSpec, lengths: PromptLengths | None) -> Iterator[Check]:

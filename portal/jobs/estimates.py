@@ -22,6 +22,7 @@ from portal.jobs.services import require_own
 from portal.jobs.specs import build_spec
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
+from portal.usage.models import QuotaKind
 
 UNNAMED = "estimate"
 
@@ -117,14 +118,20 @@ def estimate_job(
     rates = measure_rates(base_model)
     usual = usual_completion_tokens(tenant, base_model_id, dataset_version)
     tokens = _tokens(spec, lengths, usual)
-    quotas = quotas_after(tenant)
+    accelerator_seconds = _accelerator_seconds(tokens, rates)
+    expected = {
+        QuotaKind.SAMPLED_TOKENS: tokens.sampled,
+        QuotaKind.TRAINED_TOKENS: tokens.trained,
+        QuotaKind.ACCELERATOR_SECONDS: accelerator_seconds,
+    }
+    quotas = quotas_after(tenant, steps=spec.training.steps, expected=expected if tokens.completion_mean else {})
     return Estimate(
         spec=spec,
         episodes=_episodes(spec),
         passes=_passes(spec),
         tokens=tokens,
         seconds=_seconds(spec, tokens, rates),
-        accelerator_seconds=_accelerator_seconds(tokens, rates),
+        accelerator_seconds=accelerator_seconds,
         wait_seconds=rates.wait_seconds,
         quotas=quotas,
         checks=check_launch(tenant=tenant, spec=spec, dataset_version=dataset_version, lengths=lengths, quotas=quotas),

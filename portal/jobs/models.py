@@ -7,6 +7,7 @@ with a revision; the engine goes by it once ``applied_revision`` has reached ``c
 """
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -116,17 +117,27 @@ class Job(models.Model):
         return None
 
     @property
+    def hold(self) -> Any:
+        """The ``QuotaHold`` for which the portal paused the job; None where it did not."""
+        stays_paused = self.wants_paused and not self.wants_cancelled and not self.is_finished
+        return getattr(self, "quota_hold", None) if stays_paused else None
+
+    @property
     def state_label(self) -> str:
         return self.transition.label if self.transition else str(self.get_status_display())
 
     @property
     def state_reason(self) -> str:
         """Why the job is in its state, for people."""
+        if self.hold is not None:
+            return str(self.hold.reason)
         return self.transition.reason if self.transition else self.reason
 
     @property
     def state_next(self) -> str:
         """What happens next, for people."""
+        if self.hold is not None:
+            return str(self.hold.next)
         return self.transition.next if self.transition else self.next
 
     @property

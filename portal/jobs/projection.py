@@ -1,5 +1,6 @@
-"""What a job's events say about the job: the fields of ``Job`` under "projection", its adapter versions, what was
-measured of it (``portal.progress``) and its rollouts (``portal.rollouts``).
+"""What a job's events say about the job: the fields of ``Job`` under "projection", its adapter versions, its usage,
+what was measured of it (``portal.progress``), its rollouts (``portal.rollouts``), and the messages to webhooks and
+members that follow.
 
 Invariant: a pure function of the events 1..``last_seq`` in order; how they were batched or repeated leaves no trace.
 """
@@ -14,6 +15,8 @@ from portal.adapters.services import record_published, record_removed
 from portal.jobs.models import Job, JobEvent, Status
 from portal.progress.services import forget_progress, record_evaluations, record_steps
 from portal.rollouts.services import forget_rollouts, record_groups
+from portal.usage.recording import record_usage, sum_events
+from portal.webhooks.occurrences import Occurrence, announce_job
 
 PROJECTED_FIELDS = [
     "last_seq",
@@ -43,17 +46,24 @@ def advance_job(job: Job) -> bool:
     for event in JobEvent.objects.filter(job=job, seq__gt=before).order_by("seq").iterator(chunk_size=CHUNK):
         if event.seq != job.last_seq + 1:
             break
-        _apply(job, event)
+        for occurrence in _apply(job, event):
+            announce_job(job=job, occurrence=occurrence)
         job.last_seq = event.seq
         chunk.append(event)
         if len(chunk) == CHUNK:
-            _record(job, chunk)
+            _take(job, chunk)
             chunk = []
     if job.last_seq == before:
         return False
-    _record(job, chunk)
+    _take(job, chunk)
     job.save(update_fields=PROJECTED_FIELDS)
     return True
+
+
+def _take(job: Job, events: list[JobEvent]) -> None:
+    """What is new: its usage is added to what was spent before."""
+    _record(job, events)
+    record_usage(job=job, days=sum_events(events))
 
 
 def _record(job: Job, events: Iterable[JobEvent]) -> None:
@@ -77,14 +87,20 @@ def rebuild_tables(job: Job) -> None:
         after = chunk[-1].seq
 
 
-def _apply(job: Job, event: JobEvent) -> None:
+def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
+    """Returns what webhooks and members hear of."""
     payload: dict[str, Any] = event.payload
     match event.type:
         case "status":
+            was_queued = job.started_at is None
             job.status, job.reason, job.next = payload["status"], payload["reason"], payload["next"]
             if job.status != Status.QUEUED and job.started_at is None:
                 job.started_at = event.time
             job.finished_at = event.time if job.status in TERMINAL_STATUSES else None
+            if job.is_finished:
+                return [Occurrence(f"job.{job.status}", event.seq)]
+            if was_queued and job.started_at is not None:
+                return [Occurrence("job.started", event.seq)]
         case "step":
             job.step = payload["step"]
             job.metrics = payload["metrics"]
@@ -96,6 +112,9 @@ def _apply(job: Job, event: JobEvent) -> None:
         case "evaluation":
             job.accuracy = payload["accuracy"]
         case "adapter":
-            record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
+            adapter = record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
+            if adapter.final:
+                return [Occurrence("adapter.published", event.seq, adapter)]
         case "adapter_removed":
             record_removed(job=job, payload=AdapterRemoved.model_validate(payload))
+    return []

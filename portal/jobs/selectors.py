@@ -18,7 +18,12 @@ from portal.tenants.models import Tenant
 def list_jobs(tenant: Tenant) -> QuerySet[Job]:
     """Newest first."""
     return Job.objects.filter(tenant=tenant).select_related(
-        "base_model", "dataset_version__dataset", "reward_version__reward_function", "created_by", "start_from__job"
+        "base_model",
+        "dataset_version__dataset",
+        "reward_version__reward_function",
+        "created_by",
+        "start_from__job",
+        "quota_hold",
     )
 
 

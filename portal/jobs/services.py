@@ -3,7 +3,8 @@
 Invariants: a job exists before its command is sent, and the command is sent again until an event shows that the engine
 has it; an event is stored before it is acknowledged; a job's state follows its events in the order of their seq,
 whatever the order they arrived in. What a tenant wants of a job changes under the job's lock, one revision a change,
-so no change is lost to another made at the same time.
+so no change is lost to another made at the same time. A tenant's lock that a job's may follow is ``no_key``: ingestion
+holds jobs while it writes rows that refer to their tenant, which would wait for a stronger lock.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ from portal.adapters.models import AdapterVersion
 from portal.audit.services import record_change
 from portal.datasets.models import DatasetVersion
 from portal.environments.selectors import environment_faults
-from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded, field_errors
+from portal.errors import Conflict, FieldError, InvalidInput, field_errors
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
 from portal.jobs.projection import advance_job
-from portal.jobs.selectors import count_active_jobs
 from portal.jobs.specs import build_spec
 from portal.json_values import make_storable
 from portal.live.wake import wake_readers
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.enforcement import enforce_quotas
+from portal.usage.limits import require_place, require_quota_left, require_room_for_job, require_steps
+from portal.usage.models import QuotaHold
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +88,14 @@ def create_job(
     request_sha256 = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     with transaction.atomic():
         # The lock makes quota and idempotency key race-free: one job of a tenant is created at a time.
-        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         if idempotency_key:
             earlier = Job.objects.filter(tenant=tenant, idempotency_key=idempotency_key).first()
             if earlier is not None:
                 return _same_request(earlier, request_sha256)
         if faults := environment_faults(tenant, spec.environment):
             raise InvalidInput("The job was not created.", fields=faults)
-        _check_quota(tenant)
+        require_room_for_job(tenant=tenant, steps=spec.training.steps)
         job = Job.objects.create(
             id=job_id,
             tenant=tenant,
@@ -151,15 +154,6 @@ def _same_request(earlier: Job, request_sha256: str) -> Job:
     return earlier
 
 
-def _check_quota(tenant: Tenant) -> None:
-    active = count_active_jobs(tenant)
-    if active >= tenant.max_active_jobs:
-        raise QuotaExceeded(
-            f"{tenant.name} has {active} active job(s), its limit is {tenant.max_active_jobs}.",
-            hint="Wait until one finishes, pause or cancel one, or ask the operator for a higher limit.",
-        )
-
-
 def pause_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
     """Ask the engine to pause the job; it gives up its place and keeps every committed step.
 
@@ -191,7 +185,7 @@ def cancel_all_jobs(*, tenant: Tenant, user: User | None) -> int:
     The caller has checked that ``user`` may; None is the system.
     """
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         open_jobs = Job.objects.select_for_update().filter(tenant=tenant, wants_cancelled=False)
         jobs = list(open_jobs.exclude(status__in=TERMINAL_STATUSES).order_by("pk"))
         for job in jobs:
@@ -226,7 +220,7 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
     require_writer(tenant=tenant, user=user)
     with transaction.atomic():
         # The tenant's lock comes first, as in create_job: the quota holds against both.
-        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         job = Job.objects.select_for_update().filter(tenant=tenant, pk=job_id).first()
         if job is None:
             raise Http404("No such job.")
@@ -237,8 +231,14 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
         if job.is_finished or job.wants_cancelled:
             how = f"has ended: {job.state_label.lower()}" if job.is_finished else "is being cancelled, which is final"
             raise Conflict(f"{job.name} {how}.", hint="Start a new job; it can continue from an adapter of this one.")
-        if changes.get("wants_paused") is False and job.gave_up_its_place:
-            _check_quota(tenant)
+        if changes.get("wants_paused") is False:
+            if job.gave_up_its_place:
+                require_place(tenant=tenant)
+            else:
+                require_quota_left(tenant=tenant)
+            QuotaHold.objects.filter(job=job).delete()
+        if changes.get("wanted_steps", 0) > job.wanted_steps:
+            require_steps(tenant=tenant, steps=changes["wanted_steps"], field="steps")
         before = {name: getattr(job, name) for name in changes}
         for name, value in changes.items():
             setattr(job, name, value)
@@ -297,6 +297,7 @@ def ingest_events(*, batch: EventBatch) -> dict[str, int]:
             acknowledged[job_id] = max(event.seq for event in by_job[job_id])
         transaction.on_commit(lambda: acknowledge_events(acknowledged))
         transaction.on_commit(lambda: wake_readers(changed))
+        transaction.on_commit(lambda: enforce_quotas(tenant_ids={job.tenant_id for job in changed}))
     return acknowledged
 
 

@@ -122,6 +122,8 @@ def children(host: str, port: int) -> list[Child]:
     var: Path = settings.MARLAAS_VAR
     folder = private_folder(var)
     env = {"MARLAAS_VAR": str(var), "PYTHONUNBUFFERED": "1"}
+    shown = "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host
+    env["PUBLIC_URL"] = os.environ.get("PUBLIC_URL") or f"http://{shown}:{port}"
     result = []
 
     redis_url = os.environ.get("REDIS_URL", "")
@@ -159,6 +161,7 @@ def children(host: str, port: int) -> list[Child]:
         *result,
         Child("web", web, env, ready=lambda: answers(f"http://{local}:{port}/healthz")),
         Child("events", _celery("portal.celery", "events", "--pool", "solo"), env),
+        Child("deliveries", _celery("portal.celery", "deliveries", "--pool", "solo"), env),
         Child("engine", _celery("engine.celery", "engine", "--pool", "threads", "--concurrency", "4"), env),
     ]
 

@@ -24,7 +24,7 @@ MATCHES: dict[str, Callable[[list[str]], bool]] = {
     "environment": _is_actor("EnvironmentWorker"),
     "grader": _mentions("engine.rewards.worker"),
     "engine": _mentions("engine.celery"),
-    "events": _mentions("portal.celery"),
+    "events": _mentions("portal.celery", "events@"),
     "web": _mentions("uvicorn"),
     "redis": lambda command: "valkey-server" in command[0] or "redis-server" in command[0],
     "ray": _mentions("gcs_server", "--"),

@@ -19,10 +19,10 @@ from engine.events import TERMINAL_STATUSES
 from portal.datasets.selectors import list_uploads
 from portal.jobs.findings import OVER_WITH_THE_NEXT_STEP
 from portal.jobs.models import Job, JobEvent, Status
-from portal.jobs.quotas import quotas_after
 from portal.jobs.selectors import list_jobs
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import list_api_tokens
+from portal.usage.meters import list_limited_meters
 
 FAILED_SHOWN_FOR = timedelta(days=7)
 TOKEN_WARNING = timedelta(days=7)
@@ -99,14 +99,16 @@ def _job_warnings(tenant: Tenant) -> Iterator[Attention]:
 
 
 def _limits(tenant: Tenant) -> Iterator[Attention]:
-    for quota in quotas_after(tenant):
-        if not quota.fits:
+    for meter in list_limited_meters(tenant):
+        if meter.level in ("warning", "reached"):
+            reached = "has been reached" if meter.is_reached else f"is used up to {meter.percent} %"
+            resets = f"It starts anew on {meter.resets_at:%d %b %Y} (UTC). " if meter.resets_at else ""
             yield Attention(
-                urgent=False,
-                title=f"{quota.name}: {quota.used:g} of {quota.limit:g} in use",
-                text=quota.hint,
-                action="See the jobs",
-                href=reverse("jobs:list"),
+                urgent=meter.is_reached and meter.resets_at is not None,
+                title=f"The limit on {meter.label[:1].lower()}{meter.label[1:]} {reached}",
+                text=f"{resets}Ask the operator for more, or wait for jobs to end.",
+                action="See usage and limits",
+                href=reverse("usage:overview"),
             )
 
 

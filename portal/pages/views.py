@@ -15,13 +15,13 @@ from portal.adapters.selectors import list_adapter_versions
 from portal.datasets.selectors import list_datasets
 from portal.errors import ServiceError
 from portal.jobs.history import reward_histories
-from portal.jobs.quotas import quotas_after
 from portal.jobs.selectors import list_jobs
 from portal.pages.attention import list_attention
 from portal.pages.http import TenantRequest, in_words, tenant_page, writer_page
 from portal.pages.sample import create_sample_project
 from portal.rewards.selectors import list_reward_functions
 from portal.tenants.models import Tenant
+from portal.usage.meters import list_limited_meters
 
 SHOWN_FINISHED = 5
 SHOWN_ADAPTERS = 4
@@ -64,7 +64,7 @@ def _context(request: TenantRequest) -> dict[str, Any]:
         "finished_jobs": [{"job": job, "rewards": histories[job.pk]} for job in finished],
         "adapters": adapters,
         "attention": list_attention(tenant, request.user),
-        "quotas": quotas_after(tenant),
+        "meters": list_limited_meters(tenant),
         "checklist": checklist,
         "checklist_done": all(item["done"] for item in checklist),
         "checklist_count": sum(item["done"] for item in checklist),

@@ -38,6 +38,10 @@ class TenantAdmin(AuditedAdmin):
     prepopulated_fields = {"slug": ["name"]}
     inlines = [MembershipInline]
 
+    def get_readonly_fields(self, request, obj=None):
+        """Limits of a tenant that exists are changed on the page of its quotas, with a reason."""
+        return ["max_active_jobs", "max_dataset_bytes", "max_dataset_rows"] if obj is not None else []
+
 
 @admin.register(Membership)
 class MembershipAdmin(AuditedAdmin):

@@ -41,7 +41,7 @@ def request_deletion(*, tenant: Tenant, user: User, confirmation: str) -> Tenant
     Raises InvalidInput, Conflict where it was asked for already, NotAllowed, Http404.
     """
     require_owner(tenant=tenant, user=user)
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if confirmation.strip() != tenant.name:
         message = f"Type the name exactly as it is written: {tenant.name}"
         raise InvalidInput("The tenant was not deleted.", fields=[FieldError("confirmation", message)])

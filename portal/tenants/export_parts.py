@@ -38,13 +38,15 @@ environments.json documents and the names of tokens; documents/: the documents
 rewards.json      every reward function with its versions
 jobs/<id>/        job.json: settings, state, last metrics; events-*.jsonl: all its events in order
 adapters.json     adapter versions with sha256; their files are downloaded one by one, from the portal
+usage.jsonl       what each job spent on each day
+webhooks.json     webhook endpoints, without their secrets
 audit-*.jsonl     the audit log, oldest first
 """
 
 
 def plan_parts(tenant: Tenant) -> list[list[Any]]:
     """The parts in the order they are written."""
-    parts: list[list[Any]] = [["about"], ["rewards"], ["adapters"], ["environments"]]
+    parts: list[list[Any]] = [["about"], ["rewards"], ["adapters"], ["environments"], ["usage"], ["webhooks"]]
     parts += [["documents", str(pk)] for pk in tenant.document_sets.values_list("pk", flat=True)]
     versions = DatasetVersion.objects.filter(dataset__tenant=tenant).order_by("dataset__name", "number")
     parts += [["dataset", str(pk)] for pk in versions.values_list("pk", flat=True)]
@@ -76,6 +78,13 @@ def write_part(archive: zipfile.ZipFile, tenant: Tenant, part: list[Any]) -> Non
         case ["documents", document_set_id]:
             documents_of = DocumentSet.objects.get(pk=document_set_id)
             archive.write(documents_of.path, f"documents/{documents_of.sha256}.jsonl", zipfile.ZIP_DEFLATED, 1)
+        case ["usage"]:
+            names = ["day", "job_id", "job_name", "member_name", "steps", "evaluations"]
+            amounts = ["tokens_sampled", "tokens_trained", "accelerator_seconds"]
+            _write_lines(archive, "usage.jsonl", tenant.usage_records.values(*names, *amounts).iterator())
+        case ["webhooks"]:
+            about = ["id", "url", "description", "events", "enabled", "created_at"]
+            _write_json(archive, "webhooks.json", list(tenant.webhook_endpoints.values(*about)))
         case ["dataset", version_id]:
             _write_dataset(archive, DatasetVersion.objects.select_related("dataset").get(pk=version_id))
         case ["jobs", ids]:

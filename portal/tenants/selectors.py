@@ -116,7 +116,7 @@ def get_api_token(tenant: Tenant, user: User, token_id: uuid.UUID) -> ApiToken:
 def find_api_token(secret: str) -> tuple[ApiToken, Membership] | None:
     """The live token with this secret and its user's membership, or None where either is gone."""
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    token = _live_api_tokens().filter(hash=digest).select_related("tenant", "user").first()
+    token = _live_api_tokens().filter(hash=digest).select_related("tenant__quotas", "user").first()
     membership = get_membership(token.tenant, token.user) if token else None
     return (token, membership) if token and membership else None
 

@@ -50,6 +50,15 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return sent
 
 
+@pytest.fixture(autouse=True)
+def wakes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How often the deliveries worker was woken; the broker itself is faked."""
+    woken: list[str] = []
+    for module in ("services", "occurrences", "mails"):
+        monkeypatch.setattr(f"portal.webhooks.{module}.wake_deliveries", lambda: woken.append("deliver"))
+    return woken
+
+
 @pytest.fixture
 def ours(db: None) -> Owned:
     """The tenant a test acts as, with one of everything."""

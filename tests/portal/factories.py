@@ -45,6 +45,9 @@ from portal.rewards.trial_services import Sampling, TrialRows, start_reward_tria
 from portal.tenants.invitations import create_invitation
 from portal.tenants.models import Role, Tenant, TenantExport
 from portal.tenants.services import add_member, create_api_token, create_tenant, create_user
+from portal.webhooks.models import Delivery, Endpoint, State
+from portal.webhooks.occurrences import make_ping
+from portal.webhooks.services import create_endpoint
 
 START = 1_700_000_000.0
 WEIGHTS = b"weights of an adapter"
@@ -64,6 +67,8 @@ class Owned:
     document_set: DocumentSet
     environment_token: EnvironmentToken
     upload: DatasetUpload
+    endpoint: Endpoint
+    delivery: Delivery
 
     @cached_property
     def ids(self) -> dict[str, Any]:
@@ -80,6 +85,8 @@ class Owned:
             "trial_id": self.reward_trial.pk,
             "job_id": self.job.pk,
             "adapter_id": self.adapter.pk,
+            "endpoint_id": self.endpoint.pk,
+            "delivery_id": self.delivery.pk,
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
             "upload_id": self.upload.pk,
@@ -149,8 +156,23 @@ def build_owned(name: str) -> Owned:
     append_to_upload(
         tenant=tenant, user=user, upload_id=upload.pk, stream=jsonl({"prompt": "1?"}, {"prompt": "2?"}), offset=0
     )
+    endpoint, _ = create_endpoint(tenant=tenant, user=user, url="https://example.org/hook", events=["job.failed"])
+    delivery = make_ping(endpoint)
+    delivery.state, delivery.finished_at = State.DELIVERED, delivery.created_at
+    delivery.save()
     return Owned(
-        user, tenant, dataset_version, reward_version, job, adapter, trial, document_set, environment_token, upload
+        user,
+        tenant,
+        dataset_version,
+        reward_version,
+        job,
+        adapter,
+        trial,
+        document_set,
+        environment_token,
+        upload,
+        endpoint,
+        delivery,
     )
 
 

@@ -34,6 +34,9 @@ def test_admins_see_no_token_hash(ours, operator):
         "jobs/job",
         "jobs/jobevent",
         "adapters/adapterversion",
+        "usage/usagerecord",
+        "webhooks/endpoint",
+        "webhooks/delivery",
     ],
 )
 def test_admin_pages_open(ours, operator, model):

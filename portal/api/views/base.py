@@ -22,7 +22,7 @@ from portal.api.filters import CreatedQuery, ListQuery
 from portal.api.models import IdempotencyKey
 from portal.api.negotiation import FirstRenderer
 from portal.api.serializers import ErrorOutput
-from portal.api.throttling import TokenThrottle
+from portal.api.throttling import TokenThrottle, rate_headers
 from portal.tenants.models import ApiToken, Tenant
 
 ModelT = TypeVar("ModelT", bound=Model)
@@ -72,8 +72,9 @@ class ApiView(APIView):
         return self.counted
 
     def throttled(self, request: Request, wait: float | None) -> NoReturn:
-        kept = [throttle for throttle in self.get_throttles() if throttle.headers()]
-        raise RateLimited(limit=kept[0].in_words if kept else "There are too many requests.", wait=wait)
+        counting = [throttle for throttle in self.get_throttles() if rate_headers(throttle)]
+        refusing = getattr(request, "refused_by", None) or next(iter(counting))
+        raise RateLimited(limit=refusing.in_words, wait=wait)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -88,8 +89,9 @@ class ApiView(APIView):
         if self.claimed is not None:
             idempotency.finish(self.claimed, response, secret=self.answers_secret)
         for throttle in getattr(self, "counted", []):
-            if isinstance(throttle, TokenThrottle):
-                for name, value in throttle.headers().items():
+            # The token's own limit, unless it is the tenant's that refuses.
+            if isinstance(throttle, TokenThrottle) or throttle is getattr(request, "refused_by", None):
+                for name, value in rate_headers(throttle).items():
                     response[name] = value
         return response
 

@@ -7,9 +7,12 @@ from rest_framework.response import Response
 from portal.api import serializers
 from portal.api.views.base import CONFLICT, ERRORS, ApiView
 from portal.pages.sample import create_sample_project
+from portal.tenants.models import Scope
 
 
 class SampleProjectView(ApiView):
+    write_scope = Scope.ADMIN  # it makes a dataset, a reward and a job
+
     @extend_schema(
         summary="Start the sample project",
         description="A small dataset, a reward and a job on them. Again: another job on the same two.",

@@ -331,7 +331,7 @@ def test_public_addresses(address: str, public: bool) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "0"])
 async def test_no_private_address_is_connected_to_however_it_is_written(server: Server, host: str) -> None:
-    with pytest.raises(EpisodeError, match="which is not on the public internet|is not a canonical IPv4 address"):
+    with pytest.raises(EpisodeError, match=r"which is not on the public internet|is not a canonical IPv4 address"):
         await start(server.url.replace("127.0.0.1", host), allow=False)
     assert not server.sent
 

@@ -43,6 +43,14 @@ ACTIONS = {
     "tenants:export-create": "POST exports",
     "tenants:deletion": "POST tenant-deletion",
     "tenants:deletion-undo": "DELETE tenant-deletion",
+    "webhooks:list": "POST webhooks",
+    "webhooks:detail": "PATCH webhook",
+    "webhooks:switch": "PATCH webhook",
+    "webhooks:delete": "DELETE webhook",
+    "webhooks:rotate": "POST webhook-rotate",
+    "webhooks:ping": "POST webhook-ping",
+    "webhooks:redeliver": "POST webhook-redeliver",
+    "webhooks:notifications": "PATCH notifications",
 }
 """A page's route and what does the same in the API: a method and the name of a route there."""
 

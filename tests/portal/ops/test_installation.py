@@ -60,7 +60,7 @@ def names() -> list[str]:
 
 
 def test_the_embedded_installation_starts_everything(bare):
-    assert names() == ["redis", "ray", "web", "events", "engine"]
+    assert names() == ["redis", "ray", "web", "events", "deliveries", "engine"]
     children = {child.name: child for child in installation.children("127.0.0.1", 8000)}
     assert children["engine"].env["CELERY_BROKER_URL"].startswith("redis+socket:///")
     assert children["engine"].env["RAY_ADDRESS"] == children["ray"].env["RAY_ADDRESS"]
@@ -70,7 +70,7 @@ def test_the_embedded_installation_starts_everything(bare):
 def test_a_given_redis_and_ray_are_used_instead(bare):
     bare.setenv("REDIS_URL", "redis://example:6379/0")
     bare.setenv("RAY_ADDRESS", "example:6380")
-    assert names() == ["web", "events", "engine"]
+    assert names() == ["web", "events", "deliveries", "engine"]
     engine = installation.children("127.0.0.1", 8000)[-1]
     assert engine.env["CELERY_BROKER_URL"] == "redis://example:6379/0"
     assert "RAY_ADDRESS" not in engine.env  # inherited as it is

@@ -26,6 +26,10 @@ PLAIN = [
     "environments:overview",
     "jobs:new-datasets",
     "jobs:new-rewards",
+    "usage:overview",
+    "usage:export",
+    "webhooks:list",
+    "webhooks:notifications",
     "tenants:tokens",
     "tenants:members",
     "tenants:settings",
@@ -35,8 +39,7 @@ PLAIN = [
 WITH_ID = routes_with_ids(without=NOT_PAGES)
 ACTIONS = (
     "pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/", "role/",
-    "remove/", "resend/",
-    "archive/", "restore/", "text/",
+    "remove/", "resend/", "archive/", "restore/", "text/", "rotate/", "ping/", "redeliver/",
 )  # fmt: skip
 GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 

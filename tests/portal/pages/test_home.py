@@ -108,7 +108,7 @@ def test_limits_uploads_and_tokens(browser: Client, ours: Owned, theirs: Owned) 
     ApiToken.objects.filter(pk=token.pk).update(expires_at=timezone.now() + timedelta(days=2))
     create_api_token(tenant=ours.tenant, user=ours.user, name="lasting")
     assert [(urgent, title) for urgent, title, _ in attention(browser)] == [
-        (False, "Active jobs: 1 of 1 in use"),
+        (False, "The limit on active jobs has been reached"),
         (False, "The dataset being sent is not stored yet"),
         (False, "The API token script expires soon"),
     ]

@@ -1,0 +1,76 @@
+"""Quotas on the admin pages: changed through the service, with a reason."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from portal.audit.admin import AuditedAdmin
+from portal.read_only_admin import ReadOnly
+from portal.usage.forms import QuotasForm
+from portal.usage.models import QuotaChange, QuotaNotice, TenantQuotas, UsageRecord
+from portal.usage.services import OPTIONAL_LIMITS, TENANT_LIMITS, change_quotas
+
+
+@admin.register(TenantQuotas)
+class TenantQuotasAdmin(AuditedAdmin):
+    form = QuotasForm
+    list_display = ["tenant", "active_jobs", *OPTIONAL_LIMITS]
+    list_select_related = ["tenant"]
+    search_fields = ["tenant__name", "tenant__slug"]
+    autocomplete_fields = ["tenant"]
+    fieldsets = [
+        (None, {"fields": ["tenant"]}),
+        ("Always limited", {"fields": TENANT_LIMITS}),
+        ("Empty does not limit", {"fields": OPTIONAL_LIMITS}),
+        ("Why", {"fields": ["reason"]}),
+    ]
+
+    @admin.display(description="max active jobs")
+    def active_jobs(self, quotas: TenantQuotas) -> int:
+        return quotas.tenant.max_active_jobs
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ["tenant"] if obj is not None else []
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        self._act_as_admin(request)
+        user = cast(User, request.user)
+        change_quotas(tenant=obj.tenant, user=user, reason=form.cleaned_data["reason"], limits=form.limits())
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(QuotaChange)
+class QuotaChangeAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["changed_at", "tenant", "changed_by_name", "reason"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+
+
+@admin.register(QuotaNotice)
+class QuotaNoticeAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["created_at", "tenant", "kind", "level", "used", "limit"]
+    list_filter = ["level", "kind", "tenant"]
+    list_select_related = ["tenant"]
+
+
+@admin.register(UsageRecord)
+class UsageRecordAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = [
+        "day",
+        "tenant",
+        "job_name",
+        "member_name",
+        "tokens_sampled",
+        "tokens_trained",
+        "accelerator_seconds",
+    ]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]
+    date_hierarchy = "day"
+    show_full_result_count = False

@@ -1,0 +1,74 @@
+"""Filters for quotas and usage on pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.defaultfilters import filesizeformat
+
+from portal.usage import wording
+from portal.usage.meters import Meter
+from portal.usage.models import QuotaChange, QuotaNotice
+
+register = template.Library()
+
+LIMIT_NAMES = {
+    "max_active_jobs": "active jobs",
+    "max_dataset_bytes": "bytes of one upload",
+    "max_dataset_rows": "rows of one dataset version",
+    "max_queued_jobs": "queued jobs",
+    "max_steps_per_job": "steps of one job",
+    "max_sampled_tokens": "sampled tokens a month",
+    "max_trained_tokens": "trained tokens a month",
+    "max_accelerator_seconds": "accelerator-seconds a month",
+    "max_storage_bytes": "bytes of storage",
+    "max_api_requests_per_minute": "API requests a minute",
+}
+
+
+@register.filter
+def used_of_limit(meter: Meter) -> str:
+    """``8,000 of 10,000``, or what is used where there is no limit."""
+    return wording.amount(meter.kind, meter.used) if meter.limit is None else wording.describe_used(meter)
+
+
+@register.filter
+def reset_date(meter: Meter) -> str:
+    return wording.reset_date(meter)
+
+
+@register.filter
+def described(change: QuotaChange) -> list[str]:
+    """``active jobs: 4 → 8``, one for each limit."""
+    return [
+        f"{LIMIT_NAMES.get(name, name)}: {_limit(change.before[name])} → {_limit(after)}"
+        for name, after in change.after.items()
+    ]
+
+
+@register.filter
+def noticed(notice: QuotaNotice) -> str:
+    """``80,000 of 100,000``, as it stood when the notice was given."""
+    return f"{wording.amount(notice.kind, notice.used)} of {wording.amount(notice.kind, notice.limit)}"
+
+
+@register.filter
+def grouped(value: float) -> str:
+    """``12345.6`` -> ``12,346``."""
+    return f"{value:,.0f}"
+
+
+@register.filter
+def unlocalized(value: float) -> str:
+    """A coordinate of an SVG."""
+    return f"{value:.2f}"
+
+
+@register.filter
+def size(value: Any) -> str:
+    return str(filesizeformat(value))
+
+
+def _limit(value: int | None) -> str:
+    return "no limit" if value is None else f"{value:,}"

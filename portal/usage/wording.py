@@ -1,0 +1,54 @@
+"""Quotas in words, alike on pages, in the API, in webhooks and mails."""
+
+from __future__ import annotations
+
+from django.template.defaultfilters import filesizeformat
+
+from portal.usage.meters import Meter
+from portal.usage.models import QuotaKind
+
+
+def amount(kind: str, value: float) -> str:
+    """``12,345``, bytes as ``1.5 MB``."""
+    if kind == QuotaKind.STORAGE_BYTES:
+        return str(filesizeformat(value)).replace("\xa0", " ")
+    return f"{value:,.0f}"
+
+
+def describe_used(meter: Meter) -> str:
+    """``8,000 of 10,000``. Only for a quota with a limit."""
+    assert meter.limit is not None
+    return f"{amount(meter.kind, meter.used)} of {amount(meter.kind, meter.limit)}"
+
+
+def describe_reached(meter: Meter) -> str:
+    """Why jobs cannot go on."""
+    return f"The quota of {meter.label.lower()} is used up: {describe_used(meter)}."
+
+
+def describe_warning(meter: Meter) -> str:
+    return f"{meter.percent} % of the quota of {meter.label.lower()} is used: {describe_used(meter)}."
+
+
+def reset_date(meter: Meter) -> str:
+    """``1 Dec 2026, 0:00 UTC``; empty for what does not start anew."""
+    if meter.resets_at is None:
+        return ""
+    return f"{meter.resets_at.day} {meter.resets_at:%b %Y}, 0:00 UTC"
+
+
+def hint_of(meter: Meter) -> str:
+    """What to do about a quota that is used up."""
+    if meter.resets_at is not None:
+        return f"It starts anew on {reset_date(meter)}. The operator can raise it before."
+    return "Remove what is no longer needed, or ask the operator for a higher limit."
+
+
+def describe_next(meter: Meter) -> str:
+    """What happens to a job that was paused for it."""
+    when = (
+        f"from {reset_date(meter)} on, or once the operator raises it"
+        if meter.resets_at
+        else ("once there is room again, or the operator raises it")
+    )
+    return f"Every committed step and adapter is kept. Resume it {when}."
