@@ -50,7 +50,7 @@ ACTIONS = {
     "webhooks:rotate": "POST webhook-rotate",
     "webhooks:ping": "POST webhook-ping",
     "webhooks:redeliver": "POST webhook-redeliver",
-    "webhooks:notifications": "PATCH notifications",
+    "webhooks:notifications": "PUT notifications",
 }
 """A page's route and what does the same in the API: a method and the name of a route there."""
 
