@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 NOT_INSTALLED = "PostgreSQL is not installed here (no initdb found), so nothing was tested on it."
 START_SECONDS = 60.0
@@ -54,7 +53,7 @@ def scratch_server(initdb: str, postgres: str) -> Iterator[str]:
         )  # fmt: skip
         try:
             _until_ready(server, sockets / ".s.PGSQL.5432", folder / "log")
-            yield f"postgres://marlaas@{quote(str(sockets), safe='')}/postgres"
+            yield f"postgres://marlaas@/{sockets}/postgres"
         finally:
             server.send_signal(signal.SIGINT)  # a fast shutdown: connections still open are cut
             server.wait(timeout=30)
