@@ -88,12 +88,17 @@ class RestartingActor:
             self._starting = None
 
     async def call(
-        self, method: str, *args: Any, before: Callable[[ActorHandle, int], Awaitable[Any]] | None = None
+        self,
+        method: str,
+        *args: Any,
+        before: Callable[[ActorHandle, int], Awaitable[Any]] | None = None,
+        group: str | None = None,
     ) -> Any:
         """Call a method that may be repeated. Cancelling the caller cancels the call in the actor.
 
         Args:
             before: awaited with the actor and its generation ahead of every attempt, to put state back into a new one.
+            group: of the actor's concurrency groups, the one the method runs in.
 
         Raises:
             LostActor: it died at every one of ``ATTEMPTS`` attempts.
@@ -104,7 +109,7 @@ class RestartingActor:
                 handle = await self.handle()
                 if before is not None:
                     await before(handle, self.generation)
-                return await call_actor(handle, method, *args)
+                return await call_actor(handle, method, *args, group=group)
             except (RayError, StartFailed) as error:
                 log.warning("%s is lost (attempt %d): %s", self.label, attempt + 1, last_line(error))
                 if not isinstance(error, TaskCancelledError):  # a call beside this one was cancelled, and this with it
@@ -144,9 +149,10 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-async def call_actor(handle: ActorHandle, method: str, *args: Any) -> Any:
+async def call_actor(handle: ActorHandle, method: str, *args: Any, group: str | None = None) -> Any:
     """Await a method of an actor; where the caller is cancelled, the call is too. What it raised comes as it was."""
-    reference = getattr(handle, method).remote(*args)
+    bound = getattr(handle, method)
+    reference = (bound.options(concurrency_group=group) if group else bound).remote(*args)
     try:
         return await reference
     except asyncio.CancelledError:

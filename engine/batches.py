@@ -7,7 +7,8 @@ import math
 import statistics
 from collections import defaultdict
 
-from engine.events import AdapterPublished, Episode, RolloutGroup, Span
+from engine.events import AdapterPublished, Episode, RolloutGroup
+from engine.reward_errors import scored
 from engine.spec import JobSpec, adapter_name
 from engine.training.advantages import has_signal
 from engine.types import Commit, Group, Trajectory
@@ -38,10 +39,24 @@ def accuracy(groups: list[Group]) -> float:
 def batch_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
     """What is known of a batch before it is trained. Keys as in ``engine.events.StepCommitted``."""
     episodes = trajectories(groups)
-    totals = [t.score.total for t in episodes]
     lengths = [sum(t.loss_mask) for t in episodes]
+    metrics = {
+        "completion_tokens_mean": statistics.fmean(lengths),
+        "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
+        "reward_errors": float(sum(t.score.error for t in episodes)),
+        "tokens_sampled": float(sum(lengths) + sum(t.score.judge_tokens for t in episodes)),
+    }
+    left = [group for group in (scored(spec, group) for group in groups) if group.trajectories]
+    if spec.reward_errors.mode == "drop_episode":
+        metrics["dropped_episodes"] = float(len(episodes) - len(trajectories(left)))
+        metrics["dropped_groups"] = float(len(groups) - len(left))
+    return {**_reward_metrics(spec, left), **metrics} if left else metrics
+
+
+def _reward_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
+    totals = [t.score.total for t in trajectories(groups)]
     parts: dict[str, list[float]] = defaultdict(list)
-    for trajectory in episodes:
+    for trajectory in trajectories(groups):
         for name, value in trajectory.score.parts.items():
             parts[name].append(value)
     return {
@@ -49,10 +64,6 @@ def batch_metrics(spec: JobSpec, groups: list[Group]) -> dict[str, float]:
         "reward_std": statistics.pstdev(totals),
         "accuracy": accuracy(groups),
         "zero_variance_groups": float(sum(not has_signal(spec, group) for group in groups)),
-        "completion_tokens_mean": statistics.fmean(lengths),
-        "truncated_fraction": statistics.fmean(t.truncated for t in episodes),
-        "reward_errors": float(sum(t.score.error for t in episodes)),
-        "tokens_sampled": float(sum(lengths) + sum(t.score.judge_tokens for t in episodes)),
         **{f"reward_{name}": statistics.fmean(values) for name, values in parts.items()},
     }
 
@@ -79,6 +90,11 @@ def rollout_event(step: int, group: Group, advantages: list[float]) -> RolloutGr
             for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
         ],
     )
+
+
+def rollout_events(step: int, groups: list[Group], advantages: list[list[float]]) -> list[RolloutGroup]:
+    """A batch as shown to a person; ``advantages``: [group][trajectory]."""
+    return [rollout_event(step, group, of_group) for group, of_group in zip(groups, advantages, strict=True)]
 
 
 def published_event(commit: Commit, final: bool = False) -> AdapterPublished:
@@ -113,20 +129,3 @@ def describe_silence(groups: list[Group], batches: int) -> str:
 def finite(metrics: dict[str, float]) -> dict[str, float]:
     """Without what cannot be reported: not a number, or infinite."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-def merge_spans(spans: list[Span]) -> list[Span]:
-    """One span a stage: from the first start to the last end, with all tokens."""
-    by_stage: dict[str, list[Span]] = defaultdict(list)
-    for span in spans:
-        by_stage[span.stage].append(span)
-    return [
-        Span(
-            stage=of_stage[0].stage,
-            worker=of_stage[0].worker,
-            start=min(span.start for span in of_stage),
-            end=max(span.end for span in of_stage),
-            tokens=sum(span.tokens for span in of_stage),
-        )
-        for of_stage in by_stage.values()
-    ]

@@ -34,6 +34,9 @@ class EvaluationRecord(BaseModel):
 
 class _State(BaseModel):
     best: EvaluationRecord | None = None
+    base: EvaluationRecord | None = None
+    last: EvaluationRecord | None = None
+    """Of the adapter version of the latest step."""
     reference: EvaluationRecord | None = None
     """The last evaluation that improved; the first one, which is the base's as a rule, to begin with."""
     waited: int = 0
@@ -65,6 +68,10 @@ class EvaluationHistory:
             state.waited = 0 if in_order else state.waited
         else:
             state.waited += in_order
+        if version is None:
+            state.base = new
+        elif state.last is None or step >= state.last.step:
+            state.last = new
         if version is None or (state.best is not None and new.rank <= state.best.rank):
             return False
         state.best = new
@@ -74,6 +81,16 @@ class EvaluationHistory:
     def best(self) -> EvaluationRecord | None:
         """The best adapter version so far; None before one was evaluated."""
         return self._state.best
+
+    @property
+    def base(self) -> EvaluationRecord | None:
+        """The base's; None before it was evaluated."""
+        return self._state.base
+
+    @property
+    def last(self) -> EvaluationRecord | None:
+        """That of the latest adapter version evaluated."""
+        return self._state.last
 
     @property
     def should_stop(self) -> str:

@@ -21,7 +21,7 @@ from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
-from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SUBMIT_JOB
+from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SCALE_POOL, SUBMIT_JOB
 from engine.spec.trial import CANCEL_TRIAL, REWARD_TRIED, TRY_REWARD, TrialReport
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,12 @@ def submit_job(self: Task, spec: dict[str, Any]) -> None:
 def control_job(self: Task, job_id: str, control: dict[str, Any]) -> None:
     """What the tenant wants of a job (``JobControl`` as JSON): pause, resume, cancel, priority, steps."""
     hand_over(self, "control", job_id, control)
+
+
+@app.task(name=SCALE_POOL, bind=True)
+def scale_pool(self: Task, base_model_id: str, control: dict[str, Any]) -> None:
+    """What the operator wants of a base model's pool (``PoolControl`` as JSON): how many rollout workers."""
+    hand_over(self, "scale", base_model_id, control)
 
 
 @app.task(name=ACKNOWLEDGE_EVENTS, bind=True)

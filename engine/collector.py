@@ -11,12 +11,14 @@ from collections import deque
 from dataclasses import dataclass
 
 from engine.actors import gather_or_cancel
-from engine.batches import merge_spans, sampling_seed
+from engine.batches import sampling_seed
 from engine.data import draw
+from engine.environments.timing import EpisodeSeconds, merge_spans, stage_seconds
 from engine.environments.worker import GroupResult
 from engine.events import Span
 from engine.pool import Pool
 from engine.prompts import Prompts
+from engine.reward_errors import scored
 from engine.spec import JobSpec
 from engine.training.advantages import has_signal
 from engine.types import AdapterRef, Group
@@ -28,7 +30,9 @@ class DrawnBatch:
 
     groups: list[Group]
     spans: list[Span]
-    """One a stage."""
+    """Those of one stage on one worker do not overlap."""
+    seconds: EpisodeSeconds
+    """The time in which the batch was drawn, divided between the stages."""
     version: int
     """The adapter version that drew all of it."""
     cursor: int
@@ -72,16 +76,27 @@ class Collector:
     async def _draw(self, policy: AdapterRef, cursor: int) -> DrawnBatch:
         """A batch; groups without signal are replaced by those of other prompts where the job asks for it (DAPO)."""
         wanted = self._spec.training.prompts_per_step
-        results = await self._draw_groups(policy, cursor, list(range(wanted)), 0)
-        spans = [span for result in results for span in result.spans]
+        drawn = await self._draw_groups(policy, cursor, list(range(wanted)), 0)
+        results = list(drawn)
         for attempt in range(1, self._spec.training.sampling_rounds):
-            silent = [place for place, result in enumerate(results) if not has_signal(self._spec, result.group)]
+            silent = [place for place, result in enumerate(results) if not self._teaches(result.group)]
             if not silent:
                 break
-            for place, result in zip(silent, await self._draw_groups(policy, cursor, silent, attempt), strict=True):
+            others = await self._draw_groups(policy, cursor, silent, attempt)
+            drawn += others
+            for place, result in zip(silent, others, strict=True):
                 results[place] = result
-                spans += result.spans
-        return DrawnBatch([result.group for result in results], merge_spans(spans), policy.version, cursor + wanted)
+        spans = [span for result in drawn for span in result.spans]
+        return DrawnBatch(
+            groups=[result.group for result in results],
+            spans=merge_spans(spans),
+            seconds=stage_seconds(spans, (result.episode_seconds for result in drawn)),
+            version=policy.version,
+            cursor=cursor + wanted,
+        )
+
+    def _teaches(self, group: Group) -> bool:
+        return has_signal(self._spec, scored(self._spec, group))
 
     async def _draw_groups(self, policy: AdapterRef, cursor: int, places: list[int], attempt: int) -> list[GroupResult]:
         """Groups for some places of the batch at ``cursor``. Each attempt goes through the rows in an order of its own,

@@ -25,7 +25,10 @@ class EngineConfig(BaseSettings):
     """OpenMP threads of each rollout worker and of the trainer on CPU. They take turns, so each may use all cores."""
 
     rollout_workers: int = Field(default=1, ge=1)
-    """Rollout workers per pool."""
+    """Rollout workers per pool, until the operator asks for another number (``engine.scale_pool``)."""
+    rollout_resources: dict[str, float] = {}
+    """Resources, as named by ``ray start --resources``, that Ray reserves for a rollout worker, as JSON: ``{"rollout":
+    1}``. They say on which nodes of a cluster workers run, and how many on each; without them workers are spread."""
     rollout_gpus: float = Field(default=0.5, ge=0)
     """GPUs Ray reserves for a rollout worker (device cuda). 0.5 and 0.5 put rollout and trainer on one GPU."""
     tensor_parallel_size: int = Field(default=1, ge=1)
@@ -41,6 +44,8 @@ class EngineConfig(BaseSettings):
     """Sequences a rollout worker decodes at once."""
 
     trainer_gpus: float = Field(default=0.5, ge=0)
+    trainer_resources: dict[str, float] = {}
+    """The same for the trainer; without them a trainer on CPU runs beside the controller."""
     trainer_token_budget: int = Field(default=1024, ge=64)
     """Tokens of one forward and backward pass. Larger batches are accumulated."""
     trainer_resident_gib: float = Field(default=3.0, ge=0)

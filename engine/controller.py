@@ -21,9 +21,10 @@ from engine.actors import RestartingActor
 from engine.config import EngineConfig
 from engine.events import ControlApplied, EventBatch, StatusChanged
 from engine.job import JobRun
-from engine.ledger import JobRecord, Ledger, Progress
-from engine.pool import Pool, PoolError, RayRollout
-from engine.spec import BaseModelSpec, JobControl, JobSpec, RewardSpec
+from engine.ledger import JobRecord, Ledger
+from engine.pool import Pool, PoolError, RayRollout, beside_me
+from engine.progress import Progress
+from engine.spec import BaseModelSpec, JobControl, JobSpec, PoolControl, RewardSpec
 from engine.spec.trial import TrialReport
 from engine.trial import BaseModelAtHand, TrialGrader, Trials
 from engine.types import Completion, RolloutRequest, Sample, Score
@@ -121,6 +122,15 @@ class Controller:
         else:
             self._take_up(job_id)
 
+    async def scale(self, base_model_id: str, control: dict[str, Any]) -> None:
+        """Have as many rollout workers for a base model as the operator's latest wish says, now and after restarts."""
+        self._resume()
+        wanted = PoolControl.model_validate(control)
+        if self._ledger.store_pool_control(base_model_id, wanted):
+            task = self._pools.get(base_model_id)
+            if task is not None and task.done() and not task.cancelled() and not task.exception():
+                task.result().scale(wanted.rollout_workers)
+
     # --- events ---
 
     async def next_events(self, after: int, limit: int, timeout: float) -> tuple[int, EventBatch]:
@@ -166,7 +176,7 @@ class Controller:
         return scores
 
     def _create_trial_grader(self) -> ray.actor.ActorHandle:
-        actor: Any = ray.remote(TrialGrader).options(num_cpus=0, max_concurrency=1000)
+        actor: Any = ray.remote(TrialGrader).options(num_cpus=0, max_concurrency=1000, scheduling_strategy=beside_me())
         this = ray.get_runtime_context().current_actor
         handle: ray.actor.ActorHandle = actor.remote(self._config.grader_workers, partial(RayRollout, this))
         return handle
@@ -188,8 +198,13 @@ class Controller:
     async def _start_pool(self, model: BaseModelSpec) -> Pool:
         this = ray.get_runtime_context().current_actor
         pool = Pool(model, self._config, this, self._ledger.next_lora_id)
-        await pool.start()
+        await pool.start(self._rollout_workers(model.id))
+        pool.scale(self._rollout_workers(model.id))  # the wish may have changed meanwhile
         return pool
+
+    def _rollout_workers(self, base_model_id: str) -> int:
+        control = self._ledger.pool_control(base_model_id)
+        return control.rollout_workers if control else self._config.rollout_workers
 
     async def rollout(self, pool_id: str, request: RolloutRequest) -> list[Completion]:
         """Draw completions; called by environment workers."""
@@ -205,11 +220,16 @@ class Controller:
         self._resume()
         return {
             "jobs": sorted(self._jobs),
-            "pools": {
-                model_id: "starting" if not task.done() else "failed" if task.exception() else "running"
-                for model_id, task in self._pools.items()
-            },
+            "pools": {model_id: self._pool_health(model_id, task) for model_id, task in self._pools.items()},
         }
+
+    def _pool_health(self, model_id: str, task: asyncio.Task[Pool]) -> dict[str, Any]:
+        wanted = {"wanted_rollout_workers": self._rollout_workers(model_id)}
+        if not task.done():
+            return {"status": "starting", **wanted}
+        if task.cancelled() or task.exception():
+            return {"status": "failed", **wanted}
+        return {"status": "running", **wanted, **task.result().describe()}
 
 
 def hold_alone(root: Path) -> IO[str]:
@@ -230,13 +250,15 @@ def is_to_run(record: JobRecord) -> bool:
 
 
 def connect(config: EngineConfig) -> ray.actor.ActorHandle:
-    """The running controller, started where there is none. It outlives its caller and its own crashes."""
+    """The running controller, started, on the caller's node, where there is none. It outlives its caller, its own
+    crashes, and that node where the cluster has another one."""
     actor: Any = ray.remote(Controller).options(
         name=NAME,
         namespace=NAMESPACE,
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
+        scheduling_strategy=beside_me(),
         max_restarts=-1,
         max_task_retries=-1,
         max_concurrency=100_000,

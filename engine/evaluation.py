@@ -15,9 +15,10 @@ from engine.batches import accuracy, trajectories
 from engine.best_version import EvaluationHistory
 from engine.doctor import Doctor
 from engine.events import Evaluated, Payload, Span
-from engine.ledger import Progress
 from engine.pool import Pool
+from engine.progress import Progress
 from engine.prompts import Prompts
+from engine.reward_errors import RewardErrors
 from engine.spec import JobSpec
 from engine.types import AdapterRef, Policy
 
@@ -32,6 +33,7 @@ class Evaluations:
         prompts: Prompts,
         progress: Progress,
         doctor: Doctor,
+        errors: RewardErrors,
         report: Callable[..., None],
     ) -> None:
         self._spec = spec
@@ -39,6 +41,7 @@ class Evaluations:
         self._prompts = prompts
         self._progress = progress
         self._doctor = doctor
+        self._errors = errors
         self._report = report
         self._history = EvaluationHistory(spec.evaluation)
         self._history.restore(progress.history)
@@ -82,6 +85,8 @@ class Evaluations:
         version = policy.version if isinstance(policy, AdapterRef) else None
         share, reward_mean = accuracy(groups), sum(episode.score.total for episode in episodes) / len(episodes)
         best = self._history.record(version, step, share, reward_mean)
+        errors = self._errors.observe_evaluation(step, groups)
+        self._progress.reward_errors = self._errors.state()
         notices = self._doctor.observe_evaluation(step, share, reward_mean)
         self._progress.evaluated.append(label_of(policy))
         self._progress.history = self._history.state()
@@ -91,6 +96,7 @@ class Evaluations:
             Evaluated(
                 step=step, adapter_version=version, rows=len(groups), accuracy=share, reward_mean=reward_mean, best=best
             ),
+            *errors,
             *notices,
             Span(stage="evaluate", worker="rollout", start=start, end=time.time(), tokens=tokens),
         ]

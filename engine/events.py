@@ -47,7 +47,8 @@ class StepCommitted(Contract):
     """Finite numbers; one that is not defined for a step is absent.
 
     Of the batch: reward_mean, reward_std, reward_<part>, accuracy, zero_variance_groups, completion_tokens_mean,
-    truncated_fraction, reward_errors, tokens_sampled, staleness_mean and staleness_max (versions
+    truncated_fraction, reward_errors (episodes), dropped_episodes and dropped_groups (not trained because of reward
+    errors; the reward's numbers are without them), tokens_sampled, staleness_mean and staleness_max (versions
     between an episode's policy and the one trained), accelerator_seconds (of trainer and rollout).
 
     Of the training, means over the step's ``updates`` optimizer updates: loss, grad_norm (before clipping),
@@ -57,8 +58,9 @@ class StepCommitted(Contract):
     tokens truncated or masked), logprob_gap (mean distance of trainer and sampler, nats); tokens_trained (a token
     passed twice counts twice), train_tokens_per_second.
 
-    Seconds: rollout_seconds, environment_seconds, train_seconds, publish_seconds. probe_gap: mean distance, in nats,
-    of trainer and rollout on a probe after the publish."""
+    Seconds: rollout_seconds and environment_seconds (the time in which the batch was drawn, shared between the two by
+    how many episodes were in each), train_seconds, commit_seconds (writing the version), publish_seconds (the
+    commit included). probe_gap: mean distance, in nats, of trainer and rollout on a probe after the publish."""
 
 
 class Episode(Contract):
@@ -105,6 +107,27 @@ class Evaluated(Contract):
     reward_mean: float
     best: bool = False
     """No adapter version evaluated before was better: it is the job's best until another evaluation says so."""
+
+
+class RewardError(Contract):
+    """One of the first five episodes of a job whose reward, or environment, failed: all there is to find out why."""
+
+    type: Literal["reward_error"] = "reward_error"
+    step: int = Field(ge=0)
+    """The step it was drawn for, or whose version was evaluated (0: the base)."""
+    row: int = Field(ge=0)
+    """Line of the dataset file, counted from 0."""
+    evaluation: bool = False
+    """It is an episode of an evaluation."""
+    completion: str
+    """As in ``Episode``."""
+    kind: str = ""
+    """What kind of failure, e.g. ``timed_out`` or ``exception``; empty where it is not known."""
+    reason: str
+    details: str = ""
+    """Traceback with line numbers, or what else explains it."""
+    console: str = ""
+    """What the reward printed."""
 
 
 class AdapterPublished(Contract):
@@ -170,6 +193,7 @@ Payload = Annotated[
     | StepCommitted
     | RolloutGroup
     | Evaluated
+    | RewardError
     | AdapterPublished
     | AdapterRemoved
     | ControlApplied

@@ -5,8 +5,9 @@ from __future__ import annotations
 from engine.actors import LostActor
 from engine.data import DatasetError
 from engine.models import BaseModelError
-from engine.pool import PoolError, PublishError
+from engine.pool import PoolError
 from engine.rollout.adapter_files import AdapterError
+from engine.rollout.workers import PublishError
 from engine.store import StoreError
 from engine.training.errors import TrainingError
 

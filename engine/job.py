@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from engine.actors import LostActor
-from engine.batches import batch_metrics, describe_silence, finite, published_event, rollout_event
+from engine.batches import batch_metrics, describe_silence, finite, published_event, rollout_events
+from engine.best_version import EvaluationHistory
 from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
 from engine.doctor import Doctor
@@ -30,20 +31,21 @@ from engine.events import (
     StepCommitted,
 )
 from engine.failures import REASONED, JobFailed
-from engine.ledger import Ledger, Progress
-from engine.pool import Pool, PublishError
+from engine.ledger import Ledger
+from engine.pool import Pool
+from engine.progress import Progress
 from engine.prompts import load_prompts
+from engine.result import choose_result, versions_to_keep
+from engine.reward_errors import Judged, RewardErrors, describe_loss, judge
+from engine.rollout.workers import PublishError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.store import last_commit, prune, read_manifest
-from engine.training.advantages import advantages_of
 from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
 
 PROBE_TOKENS = 128
 """At most so many tokens are compared between trainer and rollout after a publish."""
-KEEP_EVERY = 10
-"""Retention: every so many versions one is kept, besides the last three and those that were evaluated."""
 
 
 class JobRun:
@@ -76,6 +78,8 @@ class JobRun:
         self._silent_batches = 0
         self._doctor = Doctor(spec)
         self._doctor.restore(progress.doctor)
+        self._errors = RewardErrors(spec)
+        self._errors.restore(progress.reward_errors)
         self._stopping = False
         self._ran_before = progress.ran_seconds
         self._started = time.monotonic()
@@ -168,11 +172,6 @@ class JobRun:
             step, steps = self._progress.step, self.spec.training.steps
             self._status("paused", f"Paused on request after step {step} of {steps}.", "Resume it to go on from there.")
 
-    def _what_is_kept(self) -> str:
-        if self._commit is None or self._commit.step == 0:
-            return "No step was committed, so there is no adapter."
-        return f"The adapter of step {self._commit.step} is kept and can be downloaded."
-
     def _finish_early(self, why: str) -> None:
         """End before all steps are made, keeping what was learnt; without any step the job failed."""
         step = self._commit.step if self._commit else 0
@@ -182,11 +181,19 @@ class JobRun:
             self._end("succeeded", f"{why}; stopped after step {step} of {self.spec.training.steps}.")
 
     def _end(self, status: JobStatus, reason: str, following: str = "") -> None:
-        """Report the end; the last committed version, if any, is the job's result."""
-        payloads: list[Payload] = []
-        if self._commit is not None and self._commit.step > 0:
-            payloads.append(published_event(self._commit, final=True))
-        self._report(*payloads, StatusChanged(status=status, reason=reason, next=following or self._what_is_kept()))
+        """Report the end and, where a step was committed, which version is the job's result."""
+        if self._commit is None or self._commit.step == 0:
+            nothing = following or "No step was committed, so there is no adapter."
+            self._report(StatusChanged(status=status, reason=reason, next=nothing))
+            return
+        evaluations = EvaluationHistory(self.spec.evaluation)
+        evaluations.restore(self._progress.history)
+        result = choose_result(self.spec, evaluations, self._commit, self._job_dir)
+        self._report(
+            published_event(result.commit, final=True),
+            *result.notices,
+            StatusChanged(status=status, reason=reason + result.why, next=following or result.kept),
+        )
 
     async def _release(self) -> None:
         """Give up everything held in rollout and trainer."""
@@ -218,7 +225,9 @@ class JobRun:
                 if self._commit.step >= self.spec.training.steps:  # not extended meanwhile
                     break
             batch = await self._collector.next(self._policy, self.spec.training.steps - self._commit.step)
-            early = await self._train_on(batch) or self._reached_limit() or self._evaluations.should_stop
+            early = (
+                await self._train_on(batch) or self._progress.reached(self.spec.limits) or self._evaluations.should_stop
+            )
             every = self.spec.evaluation.every_steps
             if every and self._commit.step % every == 0 and self._commit.step > 0:
                 self._evaluations.start(self._policy, self._commit.step)
@@ -249,53 +258,61 @@ class JobRun:
         self._report(Span(stage="prepare", worker="controller", start=start, end=time.time()))
         self._catch_up(self._commit)
         self._collector = Collector(spec, pool, prompts, self._commit.cursor)
-        self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._doctor, self._report)
+        self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._doctor, self._errors, self._report)
         self._evaluations.start(BASE, 0)
         self._status("running", f"Training: step {self._commit.step} of {spec.training.steps} is committed.")
 
     async def _train_on(self, drawn: DrawnBatch) -> str:
         """Make a step of a batch, or drop it where it teaches nothing. Why the job is over, if it is."""
         assert self._commit and self._policy and self._collector
-        advantages = advantages_of(self.spec, drawn.groups)
-        if not any(advantage for group in advantages for advantage in group):
-            return self._silent_batch(drawn, advantages)
+        step = self._commit.step + 1
+        errors = self._errors.observe_batch(step, drawn.cursor, drawn.groups)
+        self._progress.reward_errors = self._errors.state()
+        if errors:
+            self._report(*errors)
+        judged = judge(self.spec, drawn.groups)
+        if too_many := self._errors.too_many:
+            self._report(*rollout_events(step, drawn.groups, judged.shown), *drawn.spans)
+            raise JobFailed(too_many, "Look at the errors shown, mend the reward or its environment, and start again.")
+        if not judged.has_signal:
+            return self._silent_batch(drawn, judged)
         self._silent_batches = 0
         self._collector.draw_ahead(self._policy, 0, self.spec.training.steps - self._commit.step)
-        await self._step(drawn, advantages)
+        await self._step(drawn, judged)
         return ""
 
-    async def _step(self, drawn: DrawnBatch, advantages: list[list[float]]) -> None:
+    async def _step(self, drawn: DrawnBatch, judged: Judged) -> None:
         """One optimizer step: train, commit (in the trainer), publish, report."""
         pool, previous, commit = self._pool, self._policy, self._commit
         assert pool and previous and commit
-        first = drawn.groups[0]
+        first = judged.groups[0]
         batch = TrainBatch(
             job_id=self.spec.job_id,
             step=commit.step + 1,
             cursor=drawn.cursor,
-            groups=drawn.groups,
-            advantages=advantages,
+            groups=judged.groups,
+            advantages=judged.advantages,
             probe_ids=(first.prompt_ids + first.trajectories[0].token_ids)[:PROBE_TOKENS],
             metrics={
                 **batch_metrics(self.spec, drawn.groups),
-                **{f"{span.stage}_seconds": span.end - span.start for span in drawn.spans},
+                **{f"{stage}_seconds": seconds for stage, seconds in drawn.seconds.items()},
             },
         )
         queued = time.time()
         result = await pool.train(self.spec, batch)
-        trained = time.time()
+        trained = time.time() - result.commit_seconds
         if result.commit.sha256 == commit.sha256:
             raise PublishError(f"step {batch.step} left the adapter unchanged")
         self._commit = result.commit
         self._policy, probe_gap = await pool.publish(result.commit, batch.probe_ids, result.probe_logprobs)
-        self._report_step(drawn, advantages, result, queued, trained, probe_gap)
+        self._report_step(drawn, judged, result, queued, trained, probe_gap)
         self._in_background(pool.retire(previous))  # it waits for requests in flight, evaluations among them
         self._prune()
 
     def _report_step(
         self,
         drawn: DrawnBatch,
-        advantages: list[list[float]],
+        judged: Judged,
         result: StepResult,
         queued: float,
         trained: float,
@@ -305,12 +322,13 @@ class JobRun:
         published = time.time()
         train_start = max(queued, trained - result.metrics["train_seconds"])
         tokens = int(result.metrics["tokens_trained"])
-        accelerator_seconds = trained - train_start + self._pool.rollout_seconds(self.spec.job_id)
+        accelerator_seconds = result.metrics["train_seconds"] + self._pool.rollout_seconds(self.spec.job_id)
         step = result.commit.step
-        self._count(result.commit, result.metrics, accelerator_seconds)
+        self._progress.count(result.commit, result.metrics, accelerator_seconds)
         metrics = {
             **finite(result.metrics),
             "accelerator_seconds": accelerator_seconds,
+            "commit_seconds": result.commit_seconds,
             "publish_seconds": published - trained,
             "probe_gap": probe_gap,
         }
@@ -320,19 +338,19 @@ class JobRun:
             StepCommitted(step=step, adapter_version=result.commit.version, metrics=metrics),
             published_event(result.commit),
             *notices,
-            *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
+            *rollout_events(step, drawn.groups, judged.shown),
             *drawn.spans,
             Span(stage="queue", worker="trainer", start=queued, end=train_start),
             Span(stage="train", worker="trainer", start=train_start, end=trained, tokens=tokens),
             Span(stage="publish", worker="rollout", start=trained, end=published),
         )
 
-    def _silent_batch(self, drawn: DrawnBatch, advantages: list[list[float]]) -> str:
+    def _silent_batch(self, drawn: DrawnBatch, judged: Judged) -> str:
         """A batch without learning signal: show it, count it. Where the job ends because of it: why."""
         assert self._commit
         self._silent_batches += 1
         allowed = self.spec.limits.max_batches_without_signal
-        reason = describe_silence(drawn.groups, self._silent_batches)
+        reason = describe_silence(judged.groups, self._silent_batches) if judged.groups else describe_loss(drawn.groups)
         step = self._commit.step + 1
         notices = self._doctor.observe_step(step, batch_metrics(self.spec, drawn.groups), drawn.groups)
         self._progress.doctor = self._doctor.state()
@@ -345,7 +363,7 @@ class JobRun:
                 f"After {allowed} such batches in a row the job ends; this was number {self._silent_batches}.",
             ),
             *notices,
-            *(rollout_event(step, group, of) for group, of in zip(drawn.groups, advantages, strict=True)),
+            *rollout_events(step, drawn.groups, judged.shown),
             *drawn.spans,
         )
         if self._silent_batches < allowed:
@@ -358,18 +376,6 @@ class JobRun:
             )
         return reason.rstrip(".")
 
-    def _reached_limit(self) -> str:
-        """Which of the job's limits is reached, in words; empty where none is."""
-        limits, progress = self.spec.limits, self._progress
-        for limit, used, what in (
-            (limits.max_tokens_sampled, progress.tokens_sampled, "sampled tokens"),
-            (limits.max_tokens_trained, progress.tokens_trained, "trained tokens"),
-            (limits.max_accelerator_seconds, progress.accelerator_seconds, "accelerator-seconds"),
-        ):
-            if limit is not None and used >= limit:
-                return f"The limit of {limit:g} {what} is reached"
-        return ""
-
     # --- versions ---
 
     def _catch_up(self, commit: Commit) -> None:
@@ -381,23 +387,14 @@ class JobRun:
                 payloads.insert(0, StepCommitted(step=commit.step, adapter_version=commit.version, metrics=metrics))
                 payloads += self._doctor.observe_step(commit.step, metrics, [])
                 self._progress.doctor = self._doctor.state()
-            self._count(commit, metrics, metrics.get("train_seconds", 0.0))
+            self._progress.count(commit, metrics, metrics.get("train_seconds", 0.0))
             self._report(*payloads)
-
-    def _count(self, commit: Commit, metrics: dict[str, float], accelerator_seconds: float) -> None:
-        """A commit is about to be reported: count what it took (version 0 took nothing)."""
-        progress = self._progress
-        progress.step = progress.published = commit.step
-        progress.tokens_sampled += int(metrics.get("tokens_sampled", 0))
-        progress.tokens_trained += int(metrics.get("tokens_trained", 0))
-        progress.accelerator_seconds += accelerator_seconds
 
     def _prune(self) -> None:
         assert self._commit and self._evaluations
-        last = self._commit.version
-        # Batches in the making name versions as old as the staleness allows; a worker may have to load them again.
-        drawing = range(last - self.spec.training.max_staleness, last)
-        keep = {last - 2, *drawing, *self._evaluations.needed_versions, *range(0, last, KEEP_EVERY)}
+        needed = self._evaluations.needed_versions
+        started_from = self._ledger.versions_started_from(self.spec.job_id)
+        keep = versions_to_keep(self.spec, self._commit.version, needed, started_from)
         removed = prune(self._job_dir, keep=keep)
         if removed:
             self._report(AdapterRemoved(adapter_versions=removed))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.events import TERMINAL_STATUSES, Event, EventBatch, Payload, StatusChanged
-from engine.spec import JobControl, JobSpec
+from engine.progress import Progress
+from engine.spec import JobControl, JobSpec, PoolControl
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -27,31 +28,11 @@ CREATE TABLE IF NOT EXISTS outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
     UNIQUE (job_id, seq)
 );
+CREATE TABLE IF NOT EXISTS pools (base_model_id TEXT PRIMARY KEY, control TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 
 RECORD = "job_id, spec, status, progress, control"
-
-
-@dataclass
-class Progress:
-    """What of a job has been reported already, so that a restart reports nothing twice and forgets nothing."""
-
-    step: int = 0
-    """Last step whose events are in the outbox."""
-    published: int = -1
-    """Last adapter version reported as published."""
-    evaluated: list[str] = field(default_factory=list)
-    """Policies evaluated: ``base`` or an adapter version as a string."""
-    history: dict[str, Any] = field(default_factory=dict)
-    """State of the ``EvaluationHistory``."""
-    doctor: dict[str, Any] = field(default_factory=dict)
-    """State of the ``Doctor``."""
-    ran_seconds: float = 0.0
-    """Wall-clock time the job has run, pauses and restarts left out."""
-    tokens_sampled: int = 0
-    tokens_trained: int = 0
-    accelerator_seconds: float = 0.0
 
 
 @dataclass
@@ -113,6 +94,34 @@ class Ledger:
             Progress(**json.loads(progress)),
             JobControl.model_validate_json(control) if control else None,
         )
+
+    def versions_started_from(self, job_id: str) -> set[int]:
+        """Versions of a job that unfinished jobs start from."""
+        rows = self._db.execute(
+            "SELECT json_extract(spec, '$.start_from.version'), status FROM jobs"
+            " WHERE json_extract(spec, '$.start_from.job_id') = ?",
+            (job_id,),
+        )
+        return {version for version, status in rows if status not in TERMINAL_STATUSES}
+
+    # --- pools ---
+
+    def pool_control(self, base_model_id: str) -> PoolControl | None:
+        """What the operator wants of a pool; None: nothing was said."""
+        row = self._db.execute("SELECT control FROM pools WHERE base_model_id = ?", (base_model_id,)).fetchone()
+        return PoolControl.model_validate_json(row[0]) if row else None
+
+    def store_pool_control(self, base_model_id: str, control: PoolControl) -> bool:
+        """Store it; False where it is no newer than what is stored."""
+        with self._transaction():
+            known = self.pool_control(base_model_id)
+            if known is not None and known.revision >= control.revision:
+                return False
+            self._db.execute(
+                "INSERT OR REPLACE INTO pools (base_model_id, control) VALUES (?, ?)",
+                (base_model_id, control.model_dump_json()),
+            )
+        return True
 
     # --- events ---
 

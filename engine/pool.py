@@ -1,20 +1,19 @@
 """A pool: what serves one base model. Rollout workers, an environment worker, and one trainer behind its lane.
 
-Invariants: an adapter version is named to no request before every rollout worker has it and has proven, on the probe,
-that it serves the trained weights; the trainer works on one job at a time.
+Invariant: the trainer works on one job at a time. What holds of the rollout workers is in ``engine.rollout.workers``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from engine.actors import RestartingActor, StartFailed, call_actor
 from engine.config import EngineConfig
@@ -22,26 +21,27 @@ from engine.data import DatasetRow
 from engine.environments.worker import EnvironmentWorker, GroupResult
 from engine.models import prepare
 from engine.rollout.worker import RolloutWorker
+from engine.rollout.workers import Published, RolloutWorkers
 from engine.scheduling.admission import Admission
 from engine.scheduling.lane import Lane
-from engine.scheduling.metering import SharedMeter
 from engine.spec import BaseModelSpec, JobSpec
 from engine.store import version_folder
+from engine.training.errors import UpdateLost
 from engine.training.trainer import Trainer
 from engine.types import AdapterRef, Commit, Completion, Policy, RolloutRequest, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
 
+COMMITS = "commits"
+"""Ray's concurrency group of ``Trainer.commit``, which runs beside the updates."""
+COMMITTING = 4
+"""Commits written at once."""
 CONCURRENCY = 10_000
 """Calls in flight in an async actor; each costs a coroutine, no thread."""
 
 
 class PoolError(RuntimeError):
     """The pool cannot serve the job; the message is for the operator."""
-
-
-class PublishError(RuntimeError):
-    """The rollout does not serve what the trainer committed."""
 
 
 @dataclass(frozen=True)
@@ -84,36 +84,39 @@ class Pool:
             str, tuple[int, int]
         ] = {}  # job -> generation of the trainer that has it open, and its steps
         self._jobs: dict[str, JobShare] = {}
-        self._rollouts: list[RestartingActor] = []
-        self._outstanding = [0] * config.rollout_workers  # claimed tokens in flight
-        self._meters = [SharedMeter() for _ in range(config.rollout_workers)]
         self.admission = Admission(0)  # no budget before the workers say how much they have
+        self._rollout = RolloutWorkers(self._create_rollout, config.probe_tolerance, self.admission.resize)
         self._environment: RestartingActor
         self._trainer: RestartingActor
 
-    async def start(self) -> None:
+    async def start(self, rollout_workers: int) -> None:
         """Prepare the model and start every actor. Raises BaseModelError or what an actor's start raises."""
-        config = self._config
         prepare_remotely = ray.remote(prepare).options(num_cpus=0)
         try:
-            self.model_dir = str(await prepare_remotely.remote(self.model, config.models))
+            self.model_dir = str(await prepare_remotely.remote(self.model, self._config.models))
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        self._rollouts = [
-            RestartingActor(f"rollout worker {index}", self._create_rollout, lambda actor: call_actor(actor, "start"))
-            for index in range(config.rollout_workers)
-        ]
         self._environment = RestartingActor("environment worker", self._create_environment)
         self._trainer = RestartingActor("trainer", self._create_trainer)
         try:
-            await asyncio.gather(*(actor.start() for actor in self._actors()))
-            stats = await asyncio.gather(*(worker.call("stats") for worker in self._rollouts))
+            await asyncio.gather(self._rollout.start(rollout_workers), self._environment.start(), self._trainer.start())
         except BaseException as error:
             self.stop()
             if isinstance(error, StartFailed):
                 raise PoolError(f"Base model {self.model.id} cannot be served: {error}") from error
             raise
-        self.admission = Admission(sum(worker["kv_capacity_tokens"] for worker in stats))
+
+    def scale(self, rollout_workers: int) -> None:
+        """Have so many rollout workers from now on; those that are to end finish what they have begun."""
+        self._rollout.scale(rollout_workers)
+
+    def describe(self) -> dict[str, Any]:
+        """For a person: the rollout workers, and what waits for rollout and trainer."""
+        return {
+            "rollout_workers": self._rollout.describe(),
+            "waiting_for_rollout": self.admission.depth,
+            "waiting_for_trainer": self.lane.depth,
+        }
 
     def register(self, spec: JobSpec, priority: int) -> None:
         """Make a job's share known, or changed, to rollout and trainer."""
@@ -129,15 +132,12 @@ class Pool:
         self.admission.forget(tenant_id, owner)
         return self.rollout_seconds(owner)
 
-    def _actors(self) -> list[RestartingActor]:
-        return [*self._rollouts, self._environment, self._trainer]
-
-    def _options(self, gpus: float) -> dict[str, Any]:
+    def _options(self, gpus: float, resources: dict[str, float]) -> dict[str, Any]:
         # num_cpus=0: Ray does not schedule our actors by cores; OpenMP would otherwise be set to one thread.
         # Passive waits: rollout and trainer share the cores, and threads that spin at a barrier would slow each other
         # down tenfold.
         env_vars = {"OMP_NUM_THREADS": str(self._config.threads), "OMP_WAIT_POLICY": "passive"}
-        options: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": env_vars}}
+        options: dict[str, Any] = {"num_cpus": 0, "resources": resources, "runtime_env": {"env_vars": env_vars}}
         if self._config.device == "cuda":
             options["num_gpus"] = gpus
         return options
@@ -145,7 +145,9 @@ class Pool:
     def _create_rollout(self) -> ActorHandle:
         config, model = self._config, self.model
         actor: Any = ray.remote(RolloutWorker).options(
-            max_concurrency=CONCURRENCY, **self._options(config.rollout_gpus)
+            max_concurrency=CONCURRENCY,
+            scheduling_strategy="SPREAD",
+            **self._options(config.rollout_gpus, config.rollout_resources),
         )
         handle: ActorHandle = actor.remote(
             self.model_dir,
@@ -164,7 +166,9 @@ class Pool:
 
     def _create_environment(self) -> ActorHandle:
         config = self._config
-        actor: Any = ray.remote(EnvironmentWorker).options(num_cpus=0, max_concurrency=CONCURRENCY)
+        actor: Any = ray.remote(EnvironmentWorker).options(
+            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=beside_me()
+        )
         handle: ActorHandle = actor.remote(
             self.model_dir,
             config.grader_workers,
@@ -176,7 +180,10 @@ class Pool:
 
     def _create_trainer(self) -> ActorHandle:
         config = self._config
-        actor: Any = ray.remote(Trainer).options(**self._options(config.trainer_gpus))
+        options = self._options(config.trainer_gpus, config.trainer_resources)
+        if config.device == "cpu" and not config.trainer_resources:
+            options["scheduling_strategy"] = beside_me()
+        actor: Any = ray.remote(concurrency_groups={COMMITS: COMMITTING})(Trainer).options(**options)
         handle: ActorHandle = actor.remote(
             self.model_dir,
             dtype=self.model.dtype,
@@ -188,8 +195,9 @@ class Pool:
         return handle
 
     def stop(self) -> None:
-        for actor in self._actors():
-            actor.stop()
+        self._rollout.stop()
+        self._environment.stop()
+        self._trainer.stop()
 
     # --- rollout ---
 
@@ -201,19 +209,13 @@ class Pool:
         async with self.admission.admit(
             share.tenant_id, request.job_id, weight=share.weight, priority=share.priority, tokens=claim
         ) as grant:
-            index = min(range(len(self._rollouts)), key=self._outstanding.__getitem__)
-            self._outstanding[index] += claim
-            try:
-                with self._meters[index].serve(request.job_id):
-                    completions: list[Completion] = await self._rollouts[index].call("generate", request)
-            finally:
-                self._outstanding[index] -= claim
+            completions = await self._rollout.generate(request, claim)
             grant.used = sum(prompt + len(completion.token_ids) for completion in completions)
         return completions
 
     def rollout_seconds(self, job_id: str) -> float:
         """Accelerator time of the rollout workers spent on a job since the last call."""
-        return sum(meter.take(job_id) for meter in self._meters)
+        return self._rollout.seconds(job_id)
 
     async def publish(
         self, commit: Commit, probe_ids: list[int], probe_logprobs: list[float]
@@ -231,23 +233,13 @@ class Pool:
             PublishError: a worker serves something else.
         """
         reference = AdapterRef(commit.job_id, commit.version, self._next_lora_id(), commit.path, commit.sha256)
-        await asyncio.gather(*(worker.call("load_adapter", reference) for worker in self._rollouts))
-        largest = 0.0
-        if probe_ids:
-            scores = await asyncio.gather(*(worker.call("score", reference, probe_ids) for worker in self._rollouts))
-            for worker, logprobs in zip(self._rollouts, scores, strict=True):
-                gap = statistics.fmean(abs(a - b) for a, b in zip(logprobs, probe_logprobs, strict=True))
-                largest = max(largest, gap)
-                if not gap <= self._config.probe_tolerance:
-                    raise PublishError(
-                        f"{worker.label} does not serve {reference.name} as trained: log-probabilities of the probe "
-                        f"differ by {gap:.3f} on average (tolerance {self._config.probe_tolerance})"
-                    )
-        return reference, largest
+        version = Published(reference, probe_ids, probe_logprobs)
+        await self._rollout.publish(version)
+        return reference, version.gap
 
     async def retire(self, reference: AdapterRef) -> None:
         """No new request will name this version: free its slot once the running ones end."""
-        await asyncio.gather(*(worker.release("remove_adapter", reference) for worker in self._rollouts))
+        await self._rollout.retire(reference)
 
     # --- environment ---
 
@@ -270,7 +262,7 @@ class Pool:
         return commit
 
     async def train(self, spec: JobSpec, batch: TrainBatch) -> StepResult:
-        """Wait for the lane, make one optimizer step, commit it."""
+        """Wait for the lane, make one optimizer step, commit it. The commit is written outside the lane."""
 
         async def reopen(trainer: ActorHandle, generation: int) -> None:
             # The number of steps shapes the learning rate's schedule, so a job that was extended is opened anew too.
@@ -278,7 +270,13 @@ class Pool:
                 await call_actor(trainer, "open_job", *self._opening(spec))
                 self._opened[spec.job_id] = (generation, spec.training.steps)
 
-        return await self._in_lane(spec, lambda: self._trainer.call("train_step", spec.job_id, batch, before=reopen))
+        while True:
+            await self._in_lane(spec, lambda: self._trainer.call("update", spec.job_id, batch, before=reopen))
+            try:
+                result: StepResult = await self._trainer.call("commit", spec.job_id, batch.step, group=COMMITS)
+                return result
+            except UpdateLost as error:
+                log.warning("step %d of job %s is made again: %s", batch.step, spec.job_id, error)
 
     async def _in_lane(self, spec: JobSpec, work: Callable[[], Awaitable[Any]]) -> Any:
         share = self._jobs.get(spec.job_id, UNKNOWN_JOB)
@@ -291,10 +289,15 @@ class Pool:
         return spec, str(self._config.job_dir(spec.job_id)), str(folder)
 
     async def close_job(self, spec: JobSpec) -> None:
-        """Free what the trainer holds of a job, and forget its share. A step it has begun is committed before this
+        """Free what the trainer holds of a job, and forget its share. A commit it has begun is written before this
         returns."""
         self._jobs.pop(spec.job_id, None)
         self.lane.forget(spec.tenant_id, spec.job_id)
         self.admission.forget(spec.tenant_id, spec.job_id)
         self._opened.pop(spec.job_id, None)
         await self._trainer.release("close_job", spec.job_id)
+
+
+def beside_me() -> NodeAffinitySchedulingStrategy:
+    """On this node while it lives: what talks most to the controller needs no network to do so."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)

@@ -70,6 +70,8 @@ class Completion:
     finish_reason: Literal["stop", "length"]
     policy: str
     """Name of the policy that produced it."""
+    worker: str = ""
+    """Name of the rollout worker that drew it."""
 
 
 ErrorKind = Literal[
@@ -197,3 +199,5 @@ class StepResult:
     metrics: dict[str, float]
     probe_logprobs: list[float]
     """Log-probability (temperature 1) of probe_ids[1:], each given what precedes it."""
+    commit_seconds: float = field(default=0.0, compare=False)
+    """Time it took to write the commit, beside other jobs' updates."""

@@ -65,6 +65,8 @@ INSTALLED_APPS = [
     "portal.jobs",
     "portal.environments",
     "portal.adapters",
+    "portal.progress",
+    "portal.rollouts",
     "portal.live",
     "portal.api",
     "portal.ops",

@@ -18,6 +18,7 @@ urlpatterns = [
     path("audit/", include("portal.audit.urls")),
     path("datasets/", include("portal.datasets.urls")),
     path("rewards/", include("portal.rewards.urls")),
+    path("jobs/<uuid:job_id>/rollouts/", include("portal.rollouts.urls")),
     path("jobs/", include("portal.jobs.urls")),
     path("adapters/", include("portal.adapters.urls")),
     path("environments/", include("portal.environments.urls")),

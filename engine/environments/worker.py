@@ -20,7 +20,7 @@ from engine.chat import ChatRenderer
 from engine.environments.factory import Environments
 from engine.environments.protocol import EpisodeError
 from engine.environments.reasoning_gym import with_own_scorer
-from engine.environments.timing import StageTimes
+from engine.environments.timing import EpisodeSeconds, StageTimes
 from engine.environments.turns import Stepper, Transcript, next_turn, open_prompt, turn_seed
 from engine.events import Span
 from engine.rewards.graders import ENVIRONMENT_PARTS
@@ -37,8 +37,9 @@ class GroupResult:
     group: Group
     spans: list[Span]
     """Those of stage ``rollout`` (with the tokens sampled, a judge's included), then those of stage ``environment``
-    (episodes and grading). One each for a single turn without a judge; else a stage's spans are the times in which any
-    episode was in it."""
+    (episodes and grading): the times in which any episode was in it."""
+    episode_seconds: EpisodeSeconds
+    """Time in each stage, added up over the episodes."""
 
 
 class EnvironmentWorker:
@@ -104,7 +105,7 @@ class EnvironmentWorker:
             group = await self._several_turns(spec, spec.environment, row_index, row, request, times)
         else:
             group = await self._single_turn(spec, row_index, row, request, times)
-        return GroupResult(group, times.spans())
+        return GroupResult(group, times.spans(), times.episode_seconds)
 
     async def close(self) -> None:
         """End the grading processes, the sandbox and the connections to environments."""
@@ -115,8 +116,9 @@ class EnvironmentWorker:
     async def _draw(self, request: RolloutRequest, times: StageTimes) -> list[Completion]:
         start = time.time()
         completions = await self._rollout(request)
-        times.add("rollout", start, time.time(), sum(len(completion.token_ids) for completion in completions))
         _check(request, completions)
+        tokens = sum(len(completion.token_ids) for completion in completions)
+        times.add("rollout", start, time.time(), tokens, episodes=request.n, worker=completions[0].worker)
         return completions
 
     # --- a single turn ---
@@ -128,7 +130,7 @@ class EnvironmentWorker:
         sampled = time.time()
         samples = [Sample(row, completion.text) for completion in completions]
         scores = await self._score_group(spec, samples, times)
-        times.add("environment", sampled, time.time())
+        times.add("environment", sampled, time.time(), episodes=len(samples))
         trajectories = [
             Trajectory(
                 token_ids=completion.token_ids,
@@ -263,7 +265,7 @@ class EnvironmentWorker:
             for transcript in whole
         ]
         graded = iter(await self._score_group(spec, samples, times) if samples else [])
-        times.add("environment", start, time.time())
+        times.add("environment", start, time.time(), episodes=len(transcripts))
         return [
             _with_environment(
                 transcript,

@@ -158,7 +158,8 @@ class RolloutWorker:
         await self._slots.remove(ref)
 
     async def stats(self) -> dict[str, Any]:
-        """Capacity of the KV cache in tokens, requests running and waiting, adapters resident and in use."""
+        """Capacity of the KV cache in tokens, requests running and waiting, adapters resident and in use, and the node
+        it runs on."""
         await self._ready()
 
         def read(engine: LLMEngine) -> dict[str, Any]:
@@ -169,7 +170,12 @@ class RolloutWorker:
             return {"kv_capacity_tokens": capacity, "running": running, "waiting": waiting}
 
         counts = await self._engine.call(read)
-        return {**counts, "adapters_resident": self._slots.resident, "adapters_in_use": self._slots.in_use}
+        return {
+            **counts,
+            "adapters_resident": self._slots.resident,
+            "adapters_in_use": self._slots.in_use,
+            "node": node_id(),
+        }
 
     async def ping(self) -> str:
         """``ok`` once the engine's thread answers; EngineBroken where it no longer does."""
@@ -315,6 +321,12 @@ def leave_if_actor(error: BaseException) -> None:
     if ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
         logging.shutdown()
         os._exit(1)
+
+
+def node_id() -> str:
+    """Ray's id of the node of this actor; empty outside an actor."""
+    ray = sys.modules.get("ray")
+    return str(ray.get_runtime_context().get_node_id()) if ray is not None and ray.is_initialized() else ""
 
 
 def lora_request(ref: AdapterRef) -> LoRARequest:

@@ -61,6 +61,11 @@ class Admission:
                 self._shares.charge(claim, grant.used - tokens)
             self._give_back(tokens)
 
+    def resize(self, budget: int) -> None:
+        """The caches hold ``budget`` tokens from now on. What is granted already stays so."""
+        self.budget = budget
+        self._grant()
+
     def forget(self, tenant_id: str, job_id: str) -> None:
         """A job ended: drop its record."""
         self._shares.forget(tenant_id, job_id)

@@ -22,7 +22,7 @@ from engine.spec.environments import (
     SingleTurn,
     Tools,
 )
-from engine.spec.job import JobControl, JobSpec, StartFrom, adapter_name
+from engine.spec.job import JobControl, JobSpec, PoolControl, StartFrom, adapter_name
 from engine.spec.rewards import (
     Brevity,
     CodeTests,
@@ -44,6 +44,7 @@ from engine.spec.rewards import (
     Python,
     ReasoningGymScore,
     Regex,
+    RewardErrorPolicy,
     RewardSpec,
     SandboxedGrader,
     SimpleGrader,
@@ -67,6 +68,7 @@ SPEC_VERSION = 1
 ENGINE_QUEUE = "engine"
 SUBMIT_JOB = "engine.submit_job"  # (spec: JobSpec as JSON). Idempotent by job_id.
 CONTROL_JOB = "engine.control_job"  # (job_id: str, control: JobControl as JSON). The highest revision wins.
+SCALE_POOL = "engine.scale_pool"  # (base_model_id: str, control: PoolControl as JSON). The highest revision wins.
 ACKNOWLEDGE_EVENTS = "engine.acknowledge_events"  # (acknowledged: {job_id: highest seq stored by the portal})
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "CONTROL_JOB",
     "ENGINE_QUEUE",
     "NAME_PATTERN",
+    "SCALE_POOL",
     "SPEC_VERSION",
     "SUBMIT_JOB",
     "Algorithm",
@@ -108,11 +111,13 @@ __all__ = [
     "MultiTurn",
     "Numeric",
     "OpenEnv",
+    "PoolControl",
     "Python",
     "ReasoningGym",
     "ReasoningGymScore",
     "Regex",
     "Remote",
+    "RewardErrorPolicy",
     "RewardSpec",
     "SamplingSettings",
     "SandboxedGrader",

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from engine.spec.contract import Contract
 from engine.spec.data import BaseModelSpec, DatasetRef
 from engine.spec.environments import Environment, ReasoningGym, SingleTurn
-from engine.spec.rewards import EnvironmentReward, Mix, RewardSpec
+from engine.spec.rewards import EnvironmentReward, Mix, RewardErrorPolicy, RewardSpec
 from engine.spec.training import EvaluationSettings, Limits, LoraSettings, SamplingSettings, TrainingSettings
 
 
@@ -32,6 +32,7 @@ class JobSpec(Contract):
     dataset: DatasetRef | None = None
     """None only where the environment makes its own rows (``reasoning_gym``)."""
     reward: RewardSpec
+    reward_errors: RewardErrorPolicy = RewardErrorPolicy()
     environment: Environment = SingleTurn()
     """Without a ``type``, a single turn."""
     sampling: SamplingSettings = SamplingSettings()
@@ -97,6 +98,17 @@ class JobSpec(Contract):
 def adapter_name(job_id: str, version: int) -> str:
     """Name of an adapter version: ``job-<id>@v<n>``. Immutable content, never used twice."""
     return f"job-{job_id}@v{version}"
+
+
+class PoolControl(Contract):
+    """What the operator wants of the pool of one base model, as a whole: sending it again, or an older one late,
+    changes nothing. It outlives restarts; before the first one the engine's configuration counts."""
+
+    revision: int = Field(ge=1)
+    """Counts the operator's changes; the engine goes by the highest it has seen."""
+    rollout_workers: int = Field(ge=1, le=256)
+    """Rollout workers wanted. One that is added serves once it has every published adapter version; one that is
+    taken away first finishes what it has begun."""
 
 
 class JobControl(Contract):

@@ -182,6 +182,9 @@ class EvaluationSettings(Contract):
     """Early stopping: end the job after so many evaluations in a row without improvement; 0 means never."""
     min_delta: float = Field(default=0.0, ge=0, le=1)
     """What counts as improvement: accuracy up by at least this or, where accuracy did not fall, the mean reward."""
+    result: Literal["best", "last"] = "best"
+    """The version that becomes the job's result: the one that did best on the held-out rows, or the last one, which
+    it is too where none was evaluated."""
 
     @model_validator(mode="after")
     def _has_something_to_wait_for(self) -> EvaluationSettings:

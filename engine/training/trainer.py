@@ -135,6 +135,7 @@ class Trainer:
                 raise UpdateLost(f"step {step} of job {job_id} is not in this trainer")
             _, job_dir, _ = self._open[job_id]
             over = self._committing[job_id] = threading.Event()
+        started = time.perf_counter()
         try:
             commit = updated.commit or updated.session.commit(
                 job_dir, step=step, cursor=updated.cursor, metrics=updated.metrics
@@ -148,7 +149,12 @@ class Trainer:
         else:
             with self._mutex:
                 self._resident[job_id] = (updated.session, commit)
-            return StepResult(commit=commit, metrics=dict(updated.metrics), probe_logprobs=updated.probe_logprobs)
+            return StepResult(
+                commit=commit,
+                metrics=dict(updated.metrics),
+                probe_logprobs=updated.probe_logprobs,
+                commit_seconds=time.perf_counter() - started,
+            )
         finally:
             with self._mutex:
                 del self._committing[job_id]

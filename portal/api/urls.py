@@ -20,6 +20,7 @@ from portal.api.views.jobs import (
     PauseJobView,
     ResumeJobView,
 )
+from portal.api.views.progress import JobMetricsView
 from portal.api.views.rewards import (
     CancelRewardTrialView,
     RewardFunctionsView,
@@ -28,6 +29,7 @@ from portal.api.views.rewards import (
     RewardTrialView,
     ValidateRewardView,
 )
+from portal.api.views.rollouts import RolloutGroupView, RolloutsView
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
@@ -60,6 +62,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/resume/", ResumeJobView.as_view(), name="job-resume"),
     path("jobs/<uuid:job_id>/cancel/", CancelJobView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/events/", JobEventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/metrics/", JobMetricsView.as_view(), name="job-metrics"),
+    path("jobs/<uuid:job_id>/rollouts/", RolloutsView.as_view(), name="job-rollouts"),
+    path("jobs/<uuid:job_id>/rollouts/<int:seq>/", RolloutGroupView.as_view(), name="job-rollout-group"),
     path("jobs/<uuid:job_id>/adapters/", JobAdaptersView.as_view(), name="job-adapters"),
     path("adapters/<uuid:adapter_id>/", AdapterView.as_view(), name="adapter"),
     path("adapters/<uuid:adapter_id>/link/", AdapterLinkView.as_view(), name="adapter-link"),

@@ -1,4 +1,4 @@
-"""What the pages show of a job's course: curves, evaluations, the latest rollouts and messages.
+"""What the pages show of a job's course: the latest rollouts and messages, running time, rewards for sparklines.
 
 Every function takes a job the caller has already found for its tenant, and reads no event above ``last_seq``.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -15,35 +14,20 @@ from django.utils import timezone
 
 from engine.events import TERMINAL_STATUSES
 from portal.jobs.models import Job, JobEvent, Status
+from portal.progress import selectors as progress
+from portal.progress.models import StepRecord
+from portal.progress.selectors import TimeLeft
 
-MAX_POINTS = 1000
-"""Of a curve: more cannot be told apart on a screen."""
 SPARKLINE_STEPS = 60
 IDLE = TERMINAL_STATUSES | {Status.QUEUED, Status.PAUSED}
 """While it is in one of these a job does not run."""
 
-MESSAGES = Q(type__in=("status", "notice", "evaluation")) | Q(type="adapter", payload__final=True)
+MESSAGES = Q(type__in=("status", "notice", "evaluation", "reward_error")) | Q(type="adapter", payload__final=True)
 """Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
 
 
 def _events(job: Job, which: Q) -> QuerySet[JobEvent]:
     return JobEvent.objects.filter(which, job=job, seq__lte=job.last_seq)
-
-
-def step_points(job: Job) -> list[dict[str, Any]]:
-    """``{"step", "metrics"}`` in order, thinned evenly to about ``MAX_POINTS``; the last step is always among them."""
-    stride = max(1, job.step // MAX_POINTS)
-    payloads = _events(job, Q(type="step")).order_by("seq").values_list("payload", flat=True)
-    return [
-        {"step": payload["step"], "metrics": payload["metrics"]}
-        for payload in payloads.iterator()
-        if payload["step"] % stride == 0 or payload["step"] == job.step
-    ]
-
-
-def evaluations(job: Job) -> list[dict[str, Any]]:
-    """Payloads of the held-out evaluations, in order."""
-    return list(_events(job, Q(type="evaluation")).order_by("seq").values_list("payload", flat=True))
 
 
 def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> list[JobEvent]:
@@ -72,10 +56,10 @@ def reward_histories(jobs: Iterable[Job]) -> dict[UUID, list[float]]:
     histories: dict[UUID, list[float]] = {job.pk: [] for job in jobs}
     recent = Q(pk__in=[])
     for job in jobs:
-        recent |= Q(job=job, seq__lte=job.last_seq, payload__step__gt=job.step - SPARKLINE_STEPS)
-    found = JobEvent.objects.filter(recent, type="step").order_by("job", "seq").values_list("job_id", "payload")
-    for job_id, payload in found:
-        histories[job_id].append(payload["metrics"].get("reward_mean", 0.0))
+        recent |= Q(job=job, step__gt=job.step - SPARKLINE_STEPS)
+    found = StepRecord.objects.filter(recent).order_by("job", "seq").values_list("job_id", "metrics")
+    for job_id, metrics in found:
+        histories[job_id].append(metrics.get("reward_mean", 0.0))
     return histories
 
 
@@ -90,7 +74,7 @@ def elapsed(job: Job, now: datetime | None = None) -> timedelta | None:
     return ran + ((now or timezone.now()) - since if since else timedelta())
 
 
-def seconds_left(job: Job, now: datetime | None = None) -> float | None:
+def time_left(job: Job, now: datetime | None = None) -> TimeLeft | None:
     """Estimate for the remaining steps from the pace of those done since the last pause.
 
     None before there are two of them, while the job is paused and after its end.
@@ -98,13 +82,7 @@ def seconds_left(job: Job, now: datetime | None = None) -> float | None:
     if job.status in IDLE or job.started_at is None:
         return None
     paused_at = max((moment for moment, status in _statuses(job) if status == Status.PAUSED), default=job.started_at)
-    steps = _events(job, Q(type="step", time__gte=paused_at)).order_by("-seq")
-    times = list(steps.values_list("time", flat=True)[:10])
-    if len(times) < 2:
-        return None
-    pace = (times[0] - times[-1]).total_seconds() / (len(times) - 1)
-    since_last = ((now or timezone.now()) - times[0]).total_seconds()
-    return pace * (job.steps - job.step) - min(since_last, pace)
+    return progress.time_left(job, since=paused_at, now=now)
 
 
 def _statuses(job: Job) -> Iterator[tuple[datetime, str]]:

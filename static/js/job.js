@@ -1,6 +1,7 @@
 // The job page: curves from the events as they come; the other parts are fetched again when one concerns them.
-import { Chart } from "./charts.js";
+import { initChartBar } from "./chart-bar.js";
 import { pageData } from "./dom.js";
+import { JobCharts } from "./job-charts.js";
 import { LiveConnection } from "./live.js";
 
 const MAX_GROUPS = 40;
@@ -8,55 +9,21 @@ const page = document.getElementById("job");
 
 // --- curves -----------------------------------------------------------------------------------------------------
 
-const points = new Map(); // step -> metrics and held-out results
-
-function addStep({ step, metrics }) {
-  points.set(step, { ...points.get(step), ...metrics });
-}
-
-function addEvaluation({ step, accuracy }) {
-  points.set(step, { ...points.get(step), held_out: accuracy });
-}
-
-const charts = [
-  new Chart(document.getElementById("chart-reward"), {
-    range: [0, 1],
-    height: 260,
-    series: [
-      { key: "reward_mean", label: "Mean reward", token: "--chart-1" },
-      { key: "accuracy", label: "Accuracy", token: "--chart-2", shape: "dashed" },
-      { key: "held_out", label: "Held-out accuracy", token: "--chart-3", shape: "points" },
-    ],
-  }),
-  new Chart(document.getElementById("chart-entropy"), {
-    height: 130,
-    series: [{ key: "entropy", label: "Entropy", token: "--chart-4" }],
-  }),
-  new Chart(document.getElementById("chart-grad"), {
-    height: 130,
-    series: [{ key: "grad_norm", label: "Gradient norm", token: "--chart-2" }],
-  }),
-  new Chart(document.getElementById("chart-length"), {
-    height: 130,
-    series: [{ key: "completion_tokens_mean", label: "Tokens", token: "--chart-3", digits: 1 }],
-  }),
-];
-
-function drawCurves() {
-  for (const chart of charts) chart.setPoints(points);
-}
-
 const curve = pageData("curve");
-curve.steps.forEach(addStep);
-curve.evaluations.forEach(addEvaluation);
-drawCurves();
+const curves = new JobCharts(curve.start);
+curve.steps.forEach((step) => curves.addStep(step));
+curve.evaluations.forEach((evaluation) => curves.addEvaluation(evaluation));
+curves.draw();
+initChartBar(curves.charts, curve.slug);
 
 // --- news -------------------------------------------------------------------------------------------------------
 
 const PARTS_BY_TYPE = {
   status: ["messages", "adapters"],
-  notice: ["messages"],
-  evaluation: ["messages"],
+  notice: ["messages", "findings"],
+  reward_error: ["messages", "findings"],
+  step: ["timeline"],
+  evaluation: ["messages", "adapters"],
   adapter: ["adapters", "messages"],
   adapter_removed: ["adapters"],
   control: ["messages"],
@@ -71,13 +38,13 @@ function refresh(part) {
 
 function applyFrame({ events, job }) {
   const parts = new Set(["summary"]);
-  for (const { seq, type, payload } of events) {
-    if (type === "step") addStep(payload);
-    if (type === "evaluation") addEvaluation(payload);
+  for (const { seq, type, time, payload } of events) {
+    if (type === "step") curves.addStep({ ...payload, time });
+    if (type === "evaluation") curves.addEvaluation({ ...payload, time });
     if (type === "rollout") newestRollout = seq;
     for (const part of PARTS_BY_TYPE[type] ?? []) parts.add(part);
   }
-  if (events.some(({ type }) => type === "step" || type === "evaluation")) drawCurves();
+  if (events.some(({ type }) => type === "step" || type === "evaluation")) curves.draw();
   parts.forEach(refresh);
   if (job) document.title = `${job.finished ? job.status_label : `${job.step}/${job.steps}`} · ${page.dataset.name} · MARLaaS`;
 }

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from engine.events import Episode, Notice, RolloutGroup, Span
 from engine.spec.trial import TrialReport, TrialScore
-from portal.jobs.services import pause_job
+from portal.jobs.services import create_job, pause_job
 from portal.rewards.services import create_reward_version
 from portal.rewards.trial_services import take_in_report
 from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
@@ -20,6 +21,23 @@ from tests.portal.factories import Owned
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 RUN_AXE = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
     ({id, nodes}) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
+FAILED = RolloutGroup(
+    step=4,
+    row=3,
+    prompt="What is 2 + 2?",
+    answer="4",
+    episodes=[
+        Episode(
+            completion="four",
+            reward=0.0,
+            parts={},
+            reason="ValueError: no number",
+            error=True,
+            tokens=1,
+            adapter_version=3,
+        )
+    ],
+)
 QUESTIONS = [("What is 2 + 2?", "4"), ("What is 3 + 4?", "7")]
 
 
@@ -37,7 +55,30 @@ def grow(ours: Owned) -> None:
     for number in (2, 3, 4):
         feed.step(number, 0.3 * (number - 1), QUESTIONS)
     feed.notice("2 groups had no signal.", "Try easier prompts.")
+    feed.send(
+        Notice(level="warning", code="over", message="Lengths fell.", hint="Look at the rollouts."),
+        Notice(level="info", code="over", message="Lengths are steady.", over=True),
+        Span(stage="rollout", worker="rollout", start=feed.time - 9, end=feed.time - 5, tokens=640),
+        Span(stage="train", worker="trainer", start=feed.time - 5, end=feed.time, tokens=640),
+        FAILED,
+    )
     feed.adapter(4, final=True)
+    other = create_job(
+        tenant=ours.tenant,
+        user=ours.user,
+        name="second job",
+        base_model_id=ours.job.base_model_id,
+        dataset_version=ours.dataset_version,
+        reward_version=ours.reward_version,
+        settings={"lora": {"rank": 8}},
+    )
+    other_feed = JobFeed(other)
+    other_feed.status("running", "Training.")
+    other_feed.step(1, 0.5, QUESTIONS)
+
+
+def second_job(ours: Owned) -> str:
+    return str(ours.tenant.jobs.exclude(pk=ours.job.pk).values_list("pk", flat=True).get())
 
 
 def grow_rewards(ours: Owned) -> None:
@@ -67,6 +108,13 @@ def addresses(ours: Owned) -> list[str]:
         "/jobs/new/",
         f"/jobs/new/?start_from={ours.adapter.pk}",
         f"/jobs/{ours.job.pk}/",
+        f"/jobs/{ours.job.pk}/rollouts/",
+        f"/jobs/{ours.job.pk}/rollouts/?failed=on",
+        f"/jobs/{ours.job.pk}/rollouts/?step=0",
+        f"/jobs/{ours.job.pk}/rollouts/5/2/",
+        f"/jobs/{ours.job.pk}/rollouts/5/over-time/",
+        f"/jobs/compare/?job={ours.job.pk}",
+        f"/jobs/compare/?job={ours.job.pk}&job={second_job(ours)}",
         "/adapters/",
         "/environments/",
         f"/adapters/{ours.adapter.pk}/",
@@ -107,7 +155,7 @@ def test_every_page_is_accessible_and_fits(
         found[address] = violations(page)
     page.goto("/accounts/login/")
     sign_in(page, "ours")
-    for address in addresses(ours):
+    for address in aside(addresses, ours):
         page.goto(address)
         found[address] = violations(page)
         width = page.evaluate("document.documentElement.scrollWidth")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import time
 import uuid
@@ -14,114 +12,11 @@ from typing import Any
 import pytest
 import ray
 import torch
-from safetensors.torch import load_file
 
-from engine.config import EngineConfig
-from engine.controller import connect
-from engine.events import TERMINAL_STATUSES
-from engine.spec import JobSpec
 from engine.spec.trial import FINISHED_TRIALS, TrialReport
+from tests.engine.running import PATIENCE, SHORT, Engine
 
 pytestmark = pytest.mark.engine
-
-PATIENCE = 240
-SHORT = {"type": "brevity", "target": 5, "limit": 60}
-
-
-class Engine:
-    """A running engine and everything it has reported."""
-
-    def __init__(self, var: Path, model: Path) -> None:
-        self.var = var
-        self.model = model
-        os.environ["MARLAAS_PROBE_TOLERANCE"] = "0.001"
-        config = EngineConfig(var=var, adapter_slots=2, kv_cache_gib=0.05, max_sequences=64, threads=1)
-        self.controller = connect(config)
-        self._cursor = 0
-        self.events: dict[str, list[dict[str, Any]]] = {}
-        self._revisions = itertools.count(1)
-        rows = [
-            {"messages": [{"role": "user", "content": f"What is {a} + {b}?"}], "answer": str(a + b), "split": split}
-            for a in range(6)
-            for b, split in enumerate(("train", "train", "held_out"))
-        ]
-        self.dataset = var / "rows.jsonl"
-        self.dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def spec(self, steps: int, **changes: Any) -> JobSpec:
-        import hashlib
-
-        data: dict[str, Any] = {
-            "job_id": uuid.uuid4().hex,
-            "tenant_id": "tenant",
-            "base_model": {
-                "id": "tiny", "source": "local", "location": str(self.model), "context_length": 128,
-                "max_lora_rank": 8, "dtype": "float32",
-            },
-            "dataset": {
-                "path": str(self.dataset), "sha256": hashlib.sha256(self.dataset.read_bytes()).hexdigest(),
-                "train_rows": 12, "held_out_rows": 6,
-            },
-            "reward": {"grader": SHORT},
-            "sampling": {"max_tokens": 8},
-            "training": {"steps": steps, "prompts_per_step": 2, "group_size": 4, "learning_rate": 1e-4},
-            "lora": {"rank": 4, "alpha": 8},
-        }  # fmt: skip
-        for path, value in changes.items():
-            *sections, name = path.split("__")
-            target = data
-            for section in sections:
-                target = target.setdefault(section, {})
-            target[name] = value
-        return JobSpec.model_validate(data)
-
-    def submit(self, steps: int, **changes: Any) -> str:
-        spec = self.spec(steps, **changes)
-        ray.get(self.controller.submit.remote(spec.job_id, spec.model_dump(mode="json")))
-        return spec.job_id
-
-    def control(self, job_id: str, **wishes: Any) -> None:
-        control = {"revision": next(self._revisions), **wishes}
-        ray.get(self.controller.control.remote(job_id, control))
-
-    def look(self) -> None:
-        """Take in what was reported since."""
-        self._cursor, batch = ray.get(self.controller.next_events.remote(self._cursor, 1000, 1.0))
-        for event in batch.events:
-            known = self.events.setdefault(event.job_id, [])
-            assert event.seq == len(known) + 1
-            known.append(event.payload.model_dump())
-
-    def of(self, job_id: str, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events.get(job_id, []) if event["type"] == kind]
-
-    def wait_for(self, condition, what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen"
-            self.look()
-
-    def status(self, job_id: str) -> dict[str, Any]:
-        return (self.of(job_id, "status") or [{"status": ""}])[-1]
-
-    def wait(self, *job_ids: str) -> None:
-        for job_id in job_ids:
-            self.wait_for(
-                lambda job_id=job_id: self.status(job_id)["status"] in TERMINAL_STATUSES, f"the end of {job_id}"
-            )
-
-    def wait_for_status(self, job_id: str, status: str) -> None:
-        self.wait_for(lambda: self.status(job_id)["status"] == status, f"status {status}")
-
-    def wait_for_step(self, job_id: str, step: int) -> None:
-        self.wait_for(lambda: len(self.of(job_id, "step")) >= step, f"step {step}")
-
-    def steps(self, job_id: str) -> list[int]:
-        return [event["step"] for event in self.of(job_id, "step")]
-
-    def weights(self, job_id: str, version: int) -> dict[str, torch.Tensor]:
-        folder = self.var / "engine" / "jobs" / job_id / "versions" / str(version)
-        return load_file(folder / "adapter_model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +203,54 @@ def test_starting_from_what_does_not_fit_or_is_gone_says_so(engine: Engine):
     engine.wait(other, gone)
     assert "has rank 4, alpha 8 and rsLoRA False" in engine.status(other)["reason"]
     assert "not in the store any more" in engine.status(gone)["reason"]
+
+
+def stored(engine: Engine, job: str) -> set[int]:
+    return {int(folder.name) for folder in (engine.var / "engine" / "jobs" / job / "versions").glob("[0-9]*")}
+
+
+def test_a_version_that_another_job_starts_from_is_kept_while_that_job_may_need_it(engine: Engine):
+    first = engine.submit(1000, seed=1)
+    engine.wait_for_step(first, 3)
+    second = engine.submit(1000, seed=2, start_from={"job_id": first, "version": 2})
+    engine.control(second, paused=True)
+    engine.wait_for_status(second, "paused")
+    engine.wait_for_step(first, 8)
+    assert 2 in stored(engine, first) and not {1, 3, 4} & stored(engine, first)
+    engine.control(second, paused=False)
+    engine.wait_for_step(second, 1)
+    for name, tensor in engine.weights(second, 0).items():
+        assert torch.equal(tensor, engine.weights(first, 2)[name])
+    engine.control(second, cancelled=True)
+    engine.wait(second)
+    engine.wait_for_step(first, len(engine.steps(first)) + 2)
+    assert 2 not in stored(engine, first)
+    engine.control(first, cancelled=True)
+    engine.wait(first)
+
+
+def test_the_best_version_is_kept_and_becomes_the_result(engine: Engine):
+    """The learning rate ruins the model a little more with each step, so an early version stays the best."""
+    job = engine.submit(9, seed=4, evaluation={"every_steps": 1}, training__learning_rate=1e-2)
+    last = engine.submit(9, seed=4, evaluation={"every_steps": 1, "result": "last"}, training__learning_rate=1e-2)
+    engine.wait(job, last)
+    evaluated = [event for event in engine.of(job, "evaluation") if event["adapter_version"] is not None]
+    best = max(evaluated, key=lambda event: (event["accuracy"], event["reward_mean"], event["step"]))
+    assert {event["step"] for event in engine.of(job, "evaluation")} == set(range(10))
+    assert best["best"] and best["adapter_version"] in stored(engine, job)
+    (final,) = [event for event in engine.of(job, "adapter") if event["final"]]
+    assert final["adapter_version"] == best["adapter_version"]
+    said = f"Step {best['step']} did best on the held-out rows" in engine.status(job)["reason"]
+    assert said == (best["step"] != 9)
+    assert [event["adapter_version"] for event in engine.of(last, "adapter") if event["final"]] == [9]
+
+
+def test_a_step_that_leaves_the_adapter_as_it_was_fails_the_job(engine: Engine):
+    """A learning rate that is 0 in fp32: the step commits what was there before, and training would be for nothing."""
+    job = engine.submit(3, training__learning_rate=1e-60)
+    engine.wait(job)
+    assert engine.status(job)["status"] == "failed"
+    assert engine.status(job)["reason"] == "step 1 left the adapter unchanged"
 
 
 # --- reward trials ---------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ import sqlite3
 import pytest
 
 from engine.events import Notice, StatusChanged
-from engine.ledger import Ledger, Progress
-from engine.spec import JobSpec
+from engine.ledger import Ledger
+from engine.progress import Progress
+from engine.spec import JobSpec, PoolControl
 
 JOB, OTHER = "0" * 31 + "1", "0" * 31 + "2"
 
@@ -121,3 +122,13 @@ def test_a_commit_survives_the_process(ledger, path):
     ledger.report(JOB, notice("a"))
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT count(*) FROM outbox WHERE job_id = ?", (JOB,)).fetchone() == (2,)
+
+
+def test_the_latest_wish_for_a_pool_is_remembered(ledger, path):
+    assert ledger.pool_control("tiny") is None
+    assert ledger.store_pool_control("tiny", PoolControl(revision=2, rollout_workers=3))
+    assert not ledger.store_pool_control("tiny", PoolControl(revision=2, rollout_workers=5))
+    assert not ledger.store_pool_control("tiny", PoolControl(revision=1, rollout_workers=5))
+    assert Ledger(path).pool_control("tiny").rollout_workers == 3
+    assert ledger.store_pool_control("tiny", PoolControl(revision=3, rollout_workers=1))
+    assert (ledger.pool_control("tiny").revision, ledger.pool_control("other")) == (3, None)

@@ -83,7 +83,7 @@ class Owned:
 
 
 def build_extras(owned: Owned) -> dict[str, Any]:
-    """An API token, an open invitation and a finished export, by the names routes give their ids."""
+    """An API token, an open invitation, a finished export and a group of episodes, by the names of their ids."""
     token, _ = create_api_token(tenant=owned.tenant, user=owned.user, name="script")
     address = f"invited@{owned.tenant.slug}.example"
     sent = create_invitation(
@@ -104,6 +104,7 @@ def build_extras(owned: Owned) -> dict[str, Any]:
         "invitation_id": sent.invitation.pk,
         "export_id": export.pk,
         "invitation_secret": sent.link.rstrip("/").rpartition("/")[2],
+        **add_rollout(owned),
     }
 
 
@@ -200,6 +201,15 @@ def evaluation(accuracy: float, version: int | None = None) -> Evaluated:
 def rollout(number: int, completion: str = "2") -> RolloutGroup:
     episode = Episode(completion=completion, reward=1.0, parts={}, tokens=1, adapter_version=0)
     return RolloutGroup(step=number, row=0, prompt="1+1?", answer="2", episodes=[episode])
+
+
+def add_rollout(owned: Owned) -> dict[str, Any]:
+    """Give the job a group of one episode; returns what routes call it by."""
+    owned.job.refresh_from_db()
+    seq = owned.job.last_seq + 1
+    ingest_events(batch=make_batch(owned.job, rollout(2), first=seq))
+    owned.job.refresh_from_db()
+    return {"seq": seq, "position": 1}
 
 
 def span(stage: str = "rollout") -> Span:

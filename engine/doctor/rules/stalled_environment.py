@@ -10,8 +10,8 @@ from engine.spec import JobSpec
 
 BATCHES = 5
 SHARE = 0.7
-"""Of the seconds of all stages. The stages of a batch overlap: an environment that takes no time at all still reaches
-from the first answer to the last, which is half at most."""
+"""Of the seconds of all stages. Where episodes overlap, the time of a batch is divided between rollout and environment,
+so that nothing counts twice (``engine.environments.timing``)."""
 SECONDS = 5.0
 """A batch; below, nobody waits."""
 LEVELS = (1.0, 1.28)

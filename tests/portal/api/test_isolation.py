@@ -17,6 +17,8 @@ def test_the_walk_sees_the_routes():
         "api/v1/jobs/<uuid:job_id>/pause/",
         "api/v1/jobs/<uuid:job_id>/resume/",
         "api/v1/jobs/<uuid:job_id>/cancel/",
+        "api/v1/jobs/<uuid:job_id>/metrics/",
+        "api/v1/jobs/<uuid:job_id>/rollouts/<int:seq>/",
         "api/v1/adapters/<uuid:adapter_id>/link/",
         "api/v1/datasets/<uuid:dataset_id>/versions/",
     }

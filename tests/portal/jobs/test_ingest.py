@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.events import AdapterRemoved, EventBatch, Notice
+from engine.events import AdapterRemoved, EventBatch, Notice, RewardError
 from portal.adapters.models import AdapterVersion
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.projection import PROJECTED_FIELDS
@@ -149,3 +149,14 @@ def test_a_notice_changes_no_state(ours):
     ingest_events(batch=make_batch(job, Notice(level="warning", code="zero_variance", message="Nothing to learn.")))
     job.refresh_from_db()
     assert {**summarize_job(job), "last_seq": 0} == before
+
+
+def test_an_event_that_changes_no_state_is_stored_whole(ours):
+    job = create(ours)
+    error = RewardError(step=1, row=3, completion="4", kind="exception", reason="ZeroDivisionError", details="line 2")
+    batch = EventBatch(events=make_events(job, status("running", "Training."), error, step(1, accuracy=0.5)))
+    assert ingest_events(batch=batch) == {job.pk.hex: 3}
+    stored = JobEvent.objects.get(job=job, type="reward_error")
+    assert stored.payload == error.model_dump()
+    job.refresh_from_db()
+    assert (job.status, job.step) == ("running", 1)

@@ -21,6 +21,7 @@ PLAIN = [
     "rewards:new",
     "jobs:list",
     "jobs:new",
+    "jobs:compare",
     "adapters:list",
     "environments:overview",
     "jobs:new-datasets",

@@ -11,6 +11,7 @@ from django.urls import reverse
 from engine.events import Episode, Notice, RolloutGroup
 from portal.jobs import history
 from portal.jobs.services import ingest_events
+from portal.progress import selectors as progress
 from tests.portal.factories import (
     START,
     Owned,
@@ -42,12 +43,9 @@ def test_the_curve_holds_every_step_and_evaluation(browser: Client, ours: Owned)
     assert [(p["step"], p["accuracy"]) for p in curve["evaluations"]] == [(0, 0.125), (2, 0.75)]
 
 
-def test_long_curves_are_thinned_to_about_the_limit(
-    browser: Client, ours: Owned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "MAX_POINTS", 4)
+def test_long_curves_are_thinned_to_about_the_limit(ours: Owned) -> None:
     feed(ours, *(step(number) for number in range(2, 12)))
-    assert [point["step"] for point in history.step_points(ours.job)] == [2, 4, 6, 8, 10, 11]
+    assert [point["step"] for point in progress.step_points(ours.job, max_points=4)] == [2, 4, 6, 8, 10, 11]
 
 
 def test_a_failed_job_says_why_and_what_to_do(browser: Client, ours: Owned) -> None:
@@ -106,7 +104,7 @@ def test_no_event_above_a_gap_is_shown(browser: Client, ours: Owned) -> None:
     """Its turn comes when the missing one arrives; else a live page would show things out of order."""
     ingest_events(batch=make_batch(ours.job, step(2), first=ours.job.last_seq + 2))
     ours.job.refresh_from_db()
-    assert [point["step"] for point in history.step_points(ours.job)] == [1]
+    assert [point["step"] for point in progress.step_points(ours.job)] == [1]
 
 
 def test_removed_adapters_are_not_offered(browser: Client, ours: Owned) -> None:
@@ -121,13 +119,16 @@ def test_removed_adapters_are_not_offered(browser: Client, ours: Owned) -> None:
     assert "The files are gone" in gone
 
 
-def test_seconds_left_follow_the_pace(ours: Owned) -> None:
-    """Steps at 2, 4, 5 and 6 s: 4/3 s each. 6 to go of 10, half a second after the last: 8 - 0.5 s."""
+def test_time_left_is_a_range_of_the_measured_paces(ours: Owned) -> None:
+    """Steps took 2, 2, 5, 1, 1 s (sorted 1 1 2 2 5: the 20th percentile is 1, the 80th 2). 4 of 10 to go, half a second
+    after the last: 4 x 1 - 0.5 to 4 x 2 - 0.5 s."""
     ours.job.steps = 10
     ours.job.save()
-    feed(ours, step(2), step(3), step(4))
+    fillers = [span()] * 4
+    feed(ours, step(2), span(), step(3), *fillers, step(4), step(5), step(6))
     last = START + ours.job.last_seq
-    assert history.seconds_left(ours.job, datetime.fromtimestamp(last + 0.5, tz=UTC)) == pytest.approx(7.5)
+    left = history.time_left(ours.job, datetime.fromtimestamp(last + 0.5, tz=UTC))
+    assert left is not None and (left.low, left.high) == (pytest.approx(3.5), pytest.approx(7.5))
 
 
 def test_a_pause_is_neither_pace_nor_running_time(ours: Owned) -> None:
@@ -136,12 +137,13 @@ def test_a_pause_is_neither_pace_nor_running_time(ours: Owned) -> None:
     ours.job.save()
     feed(ours, step(3), status("paused", "Paused on request."))
     at_rest = datetime.fromtimestamp(START + 100, tz=UTC)
-    assert history.seconds_left(ours.job, at_rest) is None
+    assert history.time_left(ours.job, at_rest) is None
     assert history.elapsed(ours.job, at_rest) == timedelta(seconds=4)
     feed(ours, span(), status("running", "Training."), step(4))
-    assert history.seconds_left(ours.job) is None  # one step says nothing of the pace
+    assert history.time_left(ours.job) is None  # one step says nothing of the pace
     feed(ours, step(5))
-    assert history.seconds_left(ours.job, datetime.fromtimestamp(START + 9.5, tz=UTC)) == pytest.approx(4.5)
+    left = history.time_left(ours.job, datetime.fromtimestamp(START + 9.5, tz=UTC))
+    assert left is not None and left.low == left.high == pytest.approx(4.5)
     assert history.elapsed(ours.job, datetime.fromtimestamp(START + 9.5, tz=UTC)) == timedelta(seconds=6.5)
     feed(ours, status("succeeded", "Done."))
     assert history.elapsed(ours.job) == timedelta(seconds=7)
