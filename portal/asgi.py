@@ -10,11 +10,12 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 http_application = get_asgi_application()
 
+from portal.engine_room.middleware import CountedSockets  # noqa: E402 (needs the apps loaded)
 from portal.live.routing import websocket_urlpatterns  # noqa: E402 (needs the apps loaded)
 
 application = ProtocolTypeRouter(
     {
         "http": http_application,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": AllowedHostsOriginValidator(CountedSockets(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

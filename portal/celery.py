@@ -17,6 +17,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
 TENANT_SWEEP_SECONDS = 300
+BEAT_SECONDS = 15
+PRUNE_SECONDS = 3600
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -64,3 +66,13 @@ def sweep_tenants_regularly(sender, **kwargs) -> None:
 
     sweep_tenants.delay()
     sender.timer.call_repeatedly(TENANT_SWEEP_SECONDS, sweep_tenants.delay)
+
+
+@worker_ready.connect
+def show_signs_of_life(sender, **kwargs) -> None:
+    """Beat through the broker, so that a beat proves broker, worker and database; forget old spans."""
+    from portal.engine_room.tasks import beat, prune_spans
+
+    beat.delay()
+    sender.timer.call_repeatedly(BEAT_SECONDS, beat.delay)
+    sender.timer.call_repeatedly(PRUNE_SECONDS, prune_spans.delay)

@@ -49,7 +49,8 @@ def scratch_server(initdb: str, postgres: str) -> Iterator[str]:
         server = subprocess.Popen(
             [postgres, "-D", str(data), "-k", str(sockets), "-c", "listen_addresses=", "-c", "fsync=off",
              "-c", "max_connections=50"],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"), start_new_session=True, **as_whom,
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"), start_new_session=True,
+            **as_whom,
         )  # fmt: skip
         try:
             _until_ready(server, sockets / ".s.PGSQL.5432", folder / "log")

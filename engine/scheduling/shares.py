@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from engine.spec import TenantShare
+
+HALF_LIFE = 300.0
+"""Seconds after which what was used counts half in what people are shown."""
 
 
 @dataclass
@@ -33,12 +41,21 @@ class Claim:
 class _Share:
     used: float = 0.0
     jobs: dict[str, float] = field(default_factory=dict)
+    weight: float = 1.0
+    recent: float = 0.0
+    """What was used, older use counted less; as of ``settled``."""
+    settled: float = 0.0
+
+    def settle(self, now: float) -> None:
+        self.recent *= 0.5 ** ((now - self.settled) / HALF_LIFE)
+        self.settled = now
 
 
 class FairShares:
     """The waiting claims and what each tenant and job has used."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._waiting: list[Claim] = []
         self._shares: dict[str, _Share] = {}
         self._virtual_time = 0.0
@@ -52,6 +69,7 @@ class FairShares:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         claim = Claim(tenant_id, job_id, weight, priority, size, next(self._orders), turn)
         share = self._shares.setdefault(tenant_id, _Share())
+        share.weight = weight
         if not any(other.tenant_id == tenant_id for other in self._waiting):
             share.used = max(share.used, self._virtual_time)
         if job_id not in share.jobs:
@@ -76,6 +94,8 @@ class FairShares:
         """Count ``amount`` as used by the claim's tenant and job; negative to correct an estimate."""
         share = self._shares[claim.tenant_id]
         share.used += amount / claim.weight
+        share.settle(self._clock())
+        share.recent += amount
         share.jobs[claim.job_id] = share.jobs.get(claim.job_id, 0.0) + amount
 
     def forget(self, tenant_id: str, job_id: str) -> None:
@@ -83,6 +103,19 @@ class FairShares:
         share = self._shares.get(tenant_id)
         if share is not None:
             share.jobs.pop(job_id, None)
+
+    def describe(self) -> list[TenantShare]:
+        """For a person: the tenants that wait or have used something lately. It is no part of whose turn it is."""
+        waiting = Counter(claim.tenant_id for claim in self._waiting)
+        found = []
+        for tenant_id, share in self._shares.items():
+            share.settle(self._clock())
+            if waiting[tenant_id] or share.recent > 1e-3:
+                used = max(0.0, share.recent)  # a corrected estimate may leave a little less than nothing
+                found.append(
+                    TenantShare(tenant_id=tenant_id, weight=share.weight, used=used, waiting=waiting[tenant_id])
+                )
+        return found
 
     def _rank(self, claim: Claim) -> tuple[float, int, float, int]:
         share = self._shares[claim.tenant_id]

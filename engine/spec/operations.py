@@ -21,8 +21,8 @@ REPORT_SECONDS = 5.0
 
 
 class DrainControl(Contract):
-    """Whether the engine takes work. While it is drained every job is paused after its last committed step, and new ones
-    wait; afterwards all go on by themselves, but for those their tenants paused."""
+    """Whether the engine takes work. While it is drained every job is paused after its last committed step, and new
+    ones wait; afterwards all go on by themselves, but for those their tenants paused."""
 
     revision: int = Field(ge=1)
     """Counts the operator's changes; the engine goes by the highest it has seen."""

@@ -28,7 +28,9 @@ REQUEST_SECONDS = Histogram(
     registry=registry,
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-REQUESTS = Counter("marlaas_http_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry)
+REQUESTS = Counter(
+    "marlaas_http_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
+)
 WEBSOCKETS = Gauge("marlaas_websocket_clients", "WebSockets that are open.", registry=registry)
 
 
@@ -70,7 +72,9 @@ def _engine(report: Any) -> Iterator[GaugeMetricFamily]:
     """Of the last report, however old: ``marlaas_engine_up`` says whether it is about now."""
     yield _by_label("marlaas_engine_jobs", "Jobs the engine has, by state.", "status", report.jobs)
     yield GaugeMetricFamily(
-        "marlaas_engine_draining", "1 while the engine is drained.", value=int(bool(report.drain and report.drain.draining))
+        "marlaas_engine_draining",
+        "1 while the engine is drained.",
+        value=int(bool(report.drain and report.drain.draining)),
     )
     yield GaugeMetricFamily(
         "marlaas_engine_unacknowledged_events", "Events the portal has not acknowledged.",

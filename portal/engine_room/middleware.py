@@ -14,6 +14,8 @@ from portal.engine_room.metrics import REQUEST_SECONDS, REQUESTS, WEBSOCKETS
 logger = logging.getLogger("portal.requests")
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+SECRETS = {"token", "secret"}
+"""Arguments of routes that are themselves the permission."""
 UNWATCHED = {"healthz", "readyz", "metrics"}
 """Routes of machines that ask all the time: measured, not logged."""
 
@@ -34,10 +36,11 @@ class RequestMetricsMiddleware:
         REQUEST_SECONDS.labels(method, route).observe(seconds)
         REQUESTS.labels(method, route, str(response.status_code)).inc()
         if match is None or match.url_name not in UNWATCHED:
+            secret = match is not None and SECRETS & match.kwargs.keys()
             logger.info(
                 "%s %s %s",
                 method,
-                request.path,
+                route if secret else request.path,
                 response.status_code,
                 extra={"method": method, "route": route, "status": response.status_code, "seconds": round(seconds, 4)},
             )

@@ -54,9 +54,7 @@ def read_state() -> State:
         report = EngineReport.model_validate(row.report) if row.report else None
     except ValidationError:
         report = None
-    return State(
-        report, row.heard_at, row.worker_seen_at, row.events_ingested, row.ingested_at, row.ingest_lag_seconds
-    )
+    return State(report, row.heard_at, row.worker_seen_at, row.events_ingested, row.ingested_at, row.ingest_lag_seconds)
 
 
 def get_drain() -> DrainWish | None:
@@ -119,7 +117,9 @@ def list_pools(report: EngineReport | None) -> list[dict[str, Any]]:
                 "wish": wish,
                 "wish_pending": wish is not None and wish.revision > applied,
                 "workers_wanted": wish.rollout_workers if wish else state.wanted_rollout_workers if state else 1,
-                "kv_used": state.kv_granted_tokens / state.kv_budget_tokens if state and state.kv_budget_tokens else None,
+                "kv_used": state.kv_granted_tokens / state.kv_budget_tokens
+                if state and state.kv_budget_tokens
+                else None,
                 "rollout_shares": compare_shares(state.rollout_shares, names) if state else [],
                 "trainer_shares": compare_shares(state.trainer_shares, names) if state else [],
             }

@@ -52,12 +52,17 @@ def drain_engine(*, user: User, reason: str) -> DrainWish:
             "The engine was not drained.", fields=[FieldError("reason", "is needed: tenants see why they wait")]
         )
     if len(reason) > 300:
-        raise InvalidInput("The engine was not drained.", fields=[FieldError("reason", "must be at most 300 characters")])
+        raise InvalidInput(
+            "The engine was not drained.", fields=[FieldError("reason", "must be at most 300 characters")]
+        )
     return _change_drain(user=user, draining=True, reason=reason)
 
 
 def resume_engine(*, user: User) -> DrainWish:
-    """Have the engine take work again: jobs go on by themselves, but for those their tenants paused. Raises NotAllowed."""
+    """Have the engine take work again: jobs go on by themselves, but for those their tenants paused.
+
+    Raises NotAllowed.
+    """
     require_operator(user)
     return _change_drain(user=user, draining=False, reason="")
 
@@ -147,7 +152,9 @@ def _keep_spans(batch: EventBatch) -> None:
         for event in batch.events
         if isinstance(event.payload, Span)
     ]  # fmt: skip
-    known = {job.hex for job in Job.objects.filter(pk__in={span["job_id"] for span in spans}).values_list("pk", flat=True)}
+    known = {
+        job.hex for job in Job.objects.filter(pk__in={span["job_id"] for span in spans}).values_list("pk", flat=True)
+    }
     StageSpan.objects.bulk_create(
         [StageSpan(**span) for span in spans if span["job_id"] in known], ignore_conflicts=True
     )

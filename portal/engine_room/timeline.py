@@ -96,15 +96,16 @@ def build_timeline(*, minutes: int) -> Timeline:
         minutes,
         start,
         end,
-        [_row(stage, label, [s for s in spans if s.stage == stage], start, end, colours) for stage, label in STAGES.items()],
+        [
+            _row(stage, label, [s for s in spans if s.stage == stage], start, end, colours)
+            for stage, label in STAGES.items()
+        ],
         list(colours.items()),
         cut,
     )
 
 
-def _row(
-    stage: str, label: str, spans: list[_Span], start: datetime, end: datetime, colours: dict[str, int]
-) -> Row:
+def _row(stage: str, label: str, spans: list[_Span], start: datetime, end: datetime, colours: dict[str, int]) -> Row:
     window = (end - start).total_seconds()
     spans = sorted(spans, key=lambda span: span.start)
     busy = union_seconds((span.start, span.end) for span in spans)
