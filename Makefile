@@ -2,6 +2,7 @@
 # make demo    two tenants train side by side; Ctrl-C ends it
 # make up      the installation without demo data
 # make test    every check and test
+# make bench   measures everything on this machine (QUICK=1: in minutes; PARTS=A,B: some parts); var/bench/report.html
 ACCEL ?= cpu
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 8000
@@ -19,7 +20,7 @@ else ifeq ($(ACCEL),cpu)
 TORCH := --torch-backend cpu
 endif
 
-.PHONY: setup demo up test lint lock clean
+.PHONY: setup demo up test bench lint lock clean
 
 setup: $(STAMP)
 	$(BIN)/python -m engine prepare
@@ -48,6 +49,9 @@ lint: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m tests.benchmarks --size $(if $(QUICK),quick,full) $(if $(PARTS),--parts $(PARTS))
 
 # The CPU lock takes torch's CPU build, whose version ends in +cpu; triton is dead weight without a GPU.
 lock:

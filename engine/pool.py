@@ -190,7 +190,8 @@ class Pool:
         options = self._options(config.trainer_gpus, config.trainer_resources)
         if config.device == "cpu" and not config.trainer_resources:
             options["scheduling_strategy"] = beside_me()
-        actor: Any = ray.remote(concurrency_groups={COMMITS: COMMITTING})(Trainer).options(**options)
+        remote: Any = ray.remote  # its type knows nothing of concurrency groups
+        actor = remote(concurrency_groups={COMMITS: COMMITTING})(Trainer).options(**options)
         handle: ActorHandle = actor.remote(
             self.model_dir,
             dtype=self.model.dtype,

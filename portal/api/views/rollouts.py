@@ -15,6 +15,7 @@ from portal.rollouts.selectors import Filters, get_group, list_groups
 
 class RolloutsView(ApiView):
     @extend_schema(
+        operation_id="jobs_rollouts_list",
         summary="Rollouts of a job",
         description="Groups of episodes, newest first. Every page costs the same, however many there are.",
         parameters=[serializers.RolloutsQuery],

@@ -1,0 +1,66 @@
+"""Where the wall time of a run goes: calls to the actors, processor time of each process, a step's stages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.benchmarks.live import Run
+from tests.benchmarks.results import Results
+from tests.benchmarks.spans import covered
+from tests.benchmarks.stats import median, quantile
+
+
+def report(results: Results, title: str, runs: dict[str, Run]) -> None:
+    """Three tables, each with all modes side by side."""
+    modes = list(runs)
+    jobs = len(next(iter(runs.values())).specs)
+    results.table(
+        f"{title}, {jobs} jobs: processor seconds by process",
+        ["process", *modes],
+        [
+            [kind, *(run.cpu_seconds.get(kind) for run in runs.values())]
+            for kind in sorted({kind for run in runs.values() for kind in run.cpu_seconds})
+        ],
+        "graders, and actors that ended meanwhile, may be missing.",
+    )
+    rows = []
+    for mode, run in runs.items():
+        calls: dict[str, list[float]] = defaultdict(list)
+        for method, _, start, end in run.calls:
+            calls[method].append(end - start)
+        for method, seconds in sorted(calls.items()):
+            intervals = run.intervals(method)
+            busy = covered(intervals, run.began, run.end())
+            rows.append(
+                [f"{method}, {mode}", len(seconds), 1000 * median(seconds), 1000 * quantile(seconds, 0.95), busy]
+            )
+    results.table(
+        f"{title}, {jobs} jobs: calls to actors",
+        ["call", "calls", "median ms", "95 % ms", "seconds with any in flight"],
+        rows,
+        "As the controller sees them: the call, the queue in the actor and the way back. generate waits for an adapter "
+        "slot and the batch.",
+    )
+    results.table(f"{title}, {jobs} jobs: a step, median ms", ["", *modes], stages(runs))
+
+
+def stages(runs: dict[str, Run]) -> list[list[object]]:
+    """What a step's stages take; the trainer's call is split into the update and what surrounds it."""
+    rows: dict[str, list[object]] = defaultdict(list)
+    for run in runs.values():
+        update = 1000 * median(run.metrics("train_seconds"))
+        call = 1000 * median([end - start for start, end in run.intervals("train_step", "update")] or [0.0])
+        commits = [end - start for start, end in run.intervals("commit")]
+        loads = [end - start for start, end in run.intervals("load_adapter")]
+        probes = [end - start for start, end in run.intervals("score")]
+        rows["update (train_seconds)"].append(update)
+        rows["rest of the trainer's call: probe, Ray, and the commit where it is one call"].append(
+            max(0.0, call - update)
+        )
+        rows["commit, with fsync, where it is a call of its own"].append(1000 * median(commits) if commits else None)
+        rows["publish (publish_seconds)"].append(1000 * median(run.metrics("publish_seconds")))
+        rows["  of it load_adapter"].append(1000 * median(loads or [0.0]))
+        rows["  of it score (probe)"].append(1000 * median(probes or [0.0]))
+        rows["waiting for the trainer"].append(1000 * median([s.end - s.start for s in run.spans("queue")] or [0.0]))
+        rows["preparing a job"].append(1000 * median([s.end - s.start for s in run.spans("prepare")] or [0.0]))
+    return [[name, *values] for name, values in rows.items()]
