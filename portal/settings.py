@@ -10,6 +10,7 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONCE, NONE, SELF
+from pythonjsonlogger.core import RESERVED_ATTRS
 
 env = environ.Env()
 
@@ -288,6 +289,7 @@ LOGGING = {
             "()": "pythonjsonlogger.json.JsonFormatter",
             "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(tenant_id)s %(job_id)s",
             "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            "reserved_attrs": [*RESERVED_ATTRS, "request"],  # its address may hold what is a permission
         },
     },
     "handlers": {

@@ -53,7 +53,8 @@ class OriginFilter(logging.Filter):
     """Gives each log record ``request_id``, ``tenant_id`` and ``job_id``, a dash where there is none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        origin = current_origin()
+        # Django tells of failed requests when they are over, and hands the request along.
+        origin = getattr(getattr(record, "request", None), "origin", None) or current_origin()
         record.request_id = origin.request_id or "-"
         record.tenant_id = origin.tenant_id or "-"
         record.job_id = origin.job_id or "-"

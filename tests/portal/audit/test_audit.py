@@ -126,10 +126,14 @@ def test_who_acts(api, ours, admin_user):
     form = operator.get(f"/admin/tenants/tenant/{ours.tenant.pk}/change/").context["adminform"].form
     values = {name: value for name, value in form.initial.items() if value not in (None, False)}
     management = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
-    operator.post(f"/admin/tenants/tenant/{ours.tenant.pk}/change/", {**values, **management, "max_active_jobs": 9})
+    operator.post(
+        f"/admin/tenants/tenant/{ours.tenant.pk}/change/",
+        {**values, **management, "max_active_jobs": 9, "audit_reason": "a big week"},
+    )
     entry = AuditEntry.objects.get(action="tenant.changed")
     assert (entry.actor_kind, entry.actor_label, entry.tenant_id) == (ActorKind.ADMIN, "admin", ours.tenant.pk)
     assert (entry.before, entry.after) == ({"max_active_jobs": 4}, {"max_active_jobs": 9})
+    assert entry.reason == "a big week"
     create_dataset_version(
         tenant=ours.tenant, user=ours.user, name="later", file=jsonl({"prompt": "?"}, {"prompt": "!"})
     )

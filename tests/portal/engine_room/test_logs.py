@@ -69,3 +69,9 @@ def test_the_setting_switches_the_form(tmp_path):
     }  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1])["message"] == "hello"
+
+
+def test_failed_requests_keep_their_id(lines, browser):
+    browser.get("/no-such-page/", headers={"X-Request-ID": "request-0002"})
+    (line,) = [line for line in lines() if line["logger"] == "django.request"]
+    assert line["request_id"] == "request-0002" and "request" not in line
