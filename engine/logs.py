@@ -9,6 +9,7 @@ import logging
 import os
 from contextvars import ContextVar
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 job_id: ContextVar[str] = ContextVar("job_id", default="")
@@ -35,10 +36,13 @@ def configure_logging() -> None:
     handler.addFilter(JobFilter())
     handler.setFormatter(json_formatter() if os.environ.get("LOG_FORMAT") == "json" else logging.Formatter(TEXT))
     root.addHandler(handler)
+    for busy in ("celery.app.trace", "celery.worker.strategy"):  # a line or two for each message; failures stay
+        logging.getLogger(busy).setLevel(logging.WARNING)
     root.setLevel(os.environ.get("LOG_LEVEL", "INFO"))
 
 
 def json_formatter() -> JsonFormatter:
     """One object a line: time, level, logger, message, job_id."""
     renamed = {"asctime": "time", "levelname": "level", "name": "logger"}
-    return JsonFormatter(FIELDS, rename_fields=renamed)
+    # What Celery adds of a message's arguments may be tenants' data.
+    return JsonFormatter(FIELDS, rename_fields=renamed, reserved_attrs=[*RESERVED_ATTRS, "data"])

@@ -289,7 +289,8 @@ LOGGING = {
             "()": "pythonjsonlogger.json.JsonFormatter",
             "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(tenant_id)s %(job_id)s",
             "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
-            "reserved_attrs": [*RESERVED_ATTRS, "request"],  # its address may hold what is a permission
+            # Left out: addresses that are permissions, what Celery's messages hold, a second copy with colours.
+            "reserved_attrs": [*RESERVED_ATTRS, "request", "data", "color_message"],
         },
     },
     "handlers": {
@@ -302,6 +303,9 @@ LOGGING = {
     },
     "loggers": {
         "axes": {"level": "WARNING"},
+        # Several tasks a second, of no news; failures are logged.
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
         # The web server's own lines in our form; of requests portal.requests tells, with their ids.
         "uvicorn": {"handlers": [], "propagate": True},
         "uvicorn.error": {"handlers": [], "propagate": True},

@@ -57,5 +57,5 @@ class OriginFilter(logging.Filter):
         origin = getattr(getattr(record, "request", None), "origin", None) or current_origin()
         record.request_id = origin.request_id or "-"
         record.tenant_id = origin.tenant_id or "-"
-        record.job_id = origin.job_id or "-"
+        record.job_id = getattr(record, "job_id", "") or origin.job_id or "-"  # a line may name its own
         return True

@@ -20,22 +20,22 @@ def send_wishes(*, older_than: timedelta = RESEND_AFTER) -> int:
     sent = 0
     for drain in DrainWish.objects.all():
         applied = report.drain.revision if report and report.drain else 0
-        if drain.revision > applied and _is_due(drain.sent_at, older_than):
-            sent += _send(drain, DRAIN_ENGINE, drain.to_control().model_dump(mode="json"))
+        if drain.revision <= applied or not _is_due(drain.sent_at, older_than):
+            continue
+        if send_command(DRAIN_ENGINE, drain.to_control().model_dump(mode="json")):
+            # A revision made meanwhile is still to be sent.
+            DrainWish.objects.filter(revision=drain.revision).update(sent_at=timezone.now())
+            sent += 1
     for pool in PoolWish.objects.all():
         applied = report.pool_revisions.get(pool.base_model_id, 0) if report else 0
-        if pool.revision > applied and _is_due(pool.sent_at, older_than):
-            sent += _send(pool, SCALE_POOL, pool.base_model_id, pool.to_control().model_dump(mode="json"))
+        if pool.revision <= applied or not _is_due(pool.sent_at, older_than):
+            continue
+        if send_command(SCALE_POOL, pool.base_model_id, pool.to_control().model_dump(mode="json")):
+            same = PoolWish.objects.filter(base_model_id=pool.base_model_id, revision=pool.revision)
+            same.update(sent_at=timezone.now())
+            sent += 1
     return sent
 
 
 def _is_due(sent_at: datetime | None, older_than: timedelta) -> bool:
     return sent_at is None or sent_at <= timezone.now() - older_than
-
-
-def _send(wish: DrainWish | PoolWish, command: str, *arguments: object) -> int:
-    if not send_command(command, *arguments):
-        return 0
-    # A revision made meanwhile is still to be sent.
-    type(wish)._default_manager.filter(pk=wish.pk, revision=wish.revision).update(sent_at=timezone.now())
-    return 1

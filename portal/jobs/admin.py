@@ -35,7 +35,8 @@ class JobAdmin(ReadOnly, AuditedAdmin):
 
     @admin.display(description="Events")
     def events_link(self, job: Job) -> SafeString:
-        return format_html('<a href="{}?q={}">Events</a>', reverse("admin:jobs_jobevent_changelist"), job.pk.hex)
+        address = reverse("admin:jobs_jobevent_changelist")
+        return format_html('<a href="{}?job__id__exact={}">Events</a>', address, job.pk)
 
 
 @admin.register(JobEvent)

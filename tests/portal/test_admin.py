@@ -65,6 +65,6 @@ def test_pages_lead_to_each_other(ours, operator):
     assert f"/admin/jobs/job/?tenant__id__exact={ours.tenant.pk}" in tenants
     assert operator.get(f"/admin/jobs/job/?tenant__id__exact={ours.tenant.pk}").status_code == 200
     assert operator.get(f"/admin/jobs/job/?base_model__id__exact={ours.job.base_model_id}").status_code == 200
-    events = operator.get(f"/admin/jobs/jobevent/?q={ours.job.pk.hex}")
+    events = operator.get(f"/admin/jobs/jobevent/?job__id__exact={ours.job.pk}")
     assert events.context["cl"].result_count == 3
     assert f"/engine/pools/{ours.job.base_model_id}/" in operator.get("/admin/base_models/basemodel/").content.decode()

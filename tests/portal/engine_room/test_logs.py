@@ -49,7 +49,8 @@ def test_outside_requests_there_are_no_ids(lines):
     logging.getLogger("portal.jobs").warning("late")
     with origin_of_request(Origin(job_id="j1")):
         logging.getLogger("portal.jobs").warning("now")
-    assert [(line["job_id"], line["request_id"]) for line in lines()] == [("-", "-"), ("j1", "-")]
+    logging.getLogger("portal.jobs").warning("about", extra={"job_id": "j2"})
+    assert [(line["job_id"], line["request_id"]) for line in lines()] == [("-", "-"), ("j1", "-"), ("j2", "-")]
 
 
 def test_the_engines_lines_name_the_job():
@@ -75,3 +76,13 @@ def test_failed_requests_keep_their_id(lines, browser):
     browser.get("/no-such-page/", headers={"X-Request-ID": "request-0002"})
     (line,) = [line for line in lines() if line["logger"] == "django.request"]
     assert line["request_id"] == "request-0002" and "request" not in line
+
+
+def test_what_messages_hold_is_not_logged(lines):
+    logging.getLogger("celery.worker").warning("lost", extra={"data": {"args": "[a tenant's rows]"}})
+    (line,) = lines()
+    assert "data" not in line
+    record = logging.LogRecord("celery", logging.INFO, "", 0, "lost", (), None)
+    record.data = {"args": "[a tenant's rows]"}
+    JobFilter().filter(record)
+    assert "data" not in json.loads(json_formatter().format(record))
