@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from pathlib import Path
 
-import httpx
+import aiohttp
 
 from engine.data import Dataset, DatasetError
 from engine.environments.addresses import make_client
@@ -52,7 +52,7 @@ class Environments:
         self._tenant_files = tenant_files
         self._allow_private = allow_private
         self._made: OrderedDict[tuple[str, str], asyncio.Task[Environment]] = OrderedDict()
-        self._client: httpx.AsyncClient | None = None
+        self._client: aiohttp.ClientSession | None = None
 
     async def get(self, spec: JobSpec) -> Environment:
         """The environment of a job of several turns.
@@ -75,7 +75,7 @@ class Environments:
 
     async def close(self) -> None:
         if self._client is not None:
-            await self._client.aclose()
+            await self._client.close()
 
     async def _make(self, spec: JobSpec) -> Environment:
         files = TenantFiles(self._tenant_files, spec.tenant_id)

@@ -35,7 +35,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-import httpx
+import aiohttp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.environments.protocol import EpisodeError, Observation, Role, TurnMessage
@@ -77,7 +77,7 @@ class RemoteEnvironment:
 
     roles: frozenset[Role] = frozenset({"user", "tool"})
 
-    def __init__(self, settings: Remote, client: httpx.AsyncClient, token: Callable[[], str]) -> None:
+    def __init__(self, settings: Remote, client: aiohttp.ClientSession, token: Callable[[], str]) -> None:
         """
         Args:
             token: reads the bearer token, empty where there is none; asked at every start, for it may change.
@@ -95,7 +95,7 @@ class RemoteEnvironment:
 class RemoteEpisode:
     """One episode on the server."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, token: str) -> None:
+    def __init__(self, client: aiohttp.ClientSession, url: str, token: str) -> None:
         self.opening: list[TurnMessage] = []
         self._client = client
         self._url = url
@@ -125,9 +125,9 @@ class RemoteEpisode:
             try:
                 status, content = await self._send(what, body, headers)
                 problem = f"status {status}: {content[:200].decode(errors='replace').strip()}"
-            except httpx.InvalidURL as error:
+            except aiohttp.InvalidURL as error:
                 raise EpisodeError(f"the environment's address is not valid: {error}") from None
-            except httpx.TransportError as error:
+            except (aiohttp.ClientError, TimeoutError) as error:
                 status, content, problem = 0, b"", f"{type(error).__name__} {error}".strip()
             if status == 200:
                 return content
@@ -139,15 +139,16 @@ class RemoteEpisode:
         raise EpisodeError(f"the environment did not answer {what} in {attempts} attempts; the last: {problem}")
 
     async def _send(self, what: str, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, bytes]:
-        async with self._client.stream("POST", f"{self._url}/{what}", json=body, headers=headers) as response:
+        url = f"{self._url}/{what}"
+        async with self._client.post(url, json=body, headers=headers, allow_redirects=False) as response:
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise EpisodeError("the environment's answer is compressed, which it was not asked to be")
             content = bytearray()
-            async for chunk in response.aiter_raw():
+            async for chunk in response.content.iter_any():
                 content += chunk
                 if len(content) > MAX_RESPONSE_BYTES:
                     raise EpisodeError(f"the environment's answer is larger than {MAX_RESPONSE_BYTES} bytes")
-            return response.status_code, bytes(content)
+            return response.status, bytes(content)
 
 
 def _parse(kind: type[AnswerT], content: bytes) -> AnswerT:

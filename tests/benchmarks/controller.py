@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import ray
 
-from engine.actors import RestartingActor
 from engine.config import EngineConfig
 from engine.controller import Controller
 from engine.environments.worker import GroupResult
@@ -63,14 +64,14 @@ class WatchedPool(Pool):
         self.barrier: StageBarrier | None = None
         self._rounds: dict[str, int] = {}
 
-    async def start(self) -> None:
-        await super().start()
-        for actor in self._actors():
-            self._watch(actor)
+    async def start(self, rollout_workers: int) -> None:
+        await super().start(rollout_workers)
+        for actor in (self._environment, self._trainer):
+            actor.call = self._watched(actor.call)  # type: ignore[method-assign]
+        ask = self._rollout._call
+        self._rollout._call = lambda seat, *args: self._watched(partial(ask, seat))(*args)  # type: ignore[method-assign]
 
-    def _watch(self, actor: RestartingActor) -> None:
-        call = actor.call
-
+    def _watched(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def watched(method: str, *args: Any, **more: Any) -> Any:
             start = time.time()
             try:
@@ -78,7 +79,7 @@ class WatchedPool(Pool):
             finally:
                 self.calls.append((method, job_of(args), start, time.time()))
 
-        actor.call = watched  # type: ignore[method-assign]
+        return watched
 
     async def run_group(self, spec: JobSpec, *args: Any) -> GroupResult:  # type: ignore[override]
         await self._come(spec.job_id, DRAW)
@@ -119,7 +120,7 @@ class BenchController(Controller):
     async def _start_pool(self, model: BaseModelSpec) -> Pool:
         this = ray.get_runtime_context().current_actor
         pool = WatchedPool(model, self._config, this, self._ledger.next_lora_id)
-        await pool.start()
+        await pool.start(self._rollout_workers(model.id))
         return pool
 
     async def begin(self, model: BaseModelSpec, barrier_of: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from engine.environments.worker import GroupResult
 from engine.pool import Pool
 from engine.prompts import Prompts
 from engine.rollout.slots import AdapterSlots
-from engine.scheduling.admission import Admission
+from engine.rollout.workers import RolloutWorkers, Seat
 from engine.scheduling.lane import Lane
 from engine.scheduling.metering import SharedMeter
 from engine.spec import JobSpec
@@ -126,7 +126,9 @@ class _Actor:
     def __init__(self, label: str) -> None:
         self.label = label
 
-    async def call(self, method: str, *args: Any, before: Callable[[Any, int], Awaitable[Any]] | None = None) -> Any:
+    async def call(
+        self, method: str, *args: Any, before: Callable[[Any, int], Awaitable[Any]] | None = None, group: str = ""
+    ) -> Any:
         if before is not None:
             await before(None, self.generation)
         return await getattr(self, method)(*args)
@@ -171,6 +173,32 @@ class SimulatedRollout(_Actor):
 
     async def _unload(self, ref: AdapterRef) -> None:
         pass
+
+
+class SimulatedWorkers(RolloutWorkers):
+    """``RolloutWorkers`` that all serve from the start."""
+
+    def __init__(
+        self,
+        rollouts: list[SimulatedRollout],
+        kv_tokens: int,
+        clock: Callable[[], float],
+        resized: Callable[[int], None],
+    ) -> None:
+        super().__init__(_no_actor, 1.0, resized)
+        self._rollouts = rollouts
+        self._meters = defaultdict(lambda: SharedMeter(clock))
+        for index in range(len(rollouts)):
+            seat = self._seats[index] = Seat(index, _no_actor)
+            seat.serving, seat.capacity = True, kv_tokens
+        self._changed()
+
+    async def _call(self, seat: Seat, method: str, *args: Any) -> Any:
+        return await self._rollouts[seat.index].call(method, *args)
+
+
+def _no_actor() -> Any:
+    raise AssertionError("a simulation starts no actor")
 
 
 class SimulatedTrainer(_Actor):
@@ -220,11 +248,9 @@ class SimulatedPool(Pool):
         shared = Cores(shape.cores) if shape.cores else None
         self._lanes = [Lane(clock) for _ in range(shape.lanes)]
         self._lane_of: dict[str, int] = {}
-        self._meters = [SharedMeter(clock) for _ in range(shape.rollout_workers)]
-        self.admission = Admission(shape.kv_tokens * shape.rollout_workers)
         self.rollouts = [SimulatedRollout(i, self, shared or Cores(1)) for i in range(shape.rollout_workers)]
         self.trainers = [SimulatedTrainer(i, self, shared or Cores(1)) for i in range(shape.lanes)]
-        self._rollouts = self.rollouts  # type: ignore[assignment]
+        self._rollout = SimulatedWorkers(self.rollouts, shape.kv_tokens, clock, self.admission.resize)
         self.controller = Worker(shared or Cores(1))
         self.environment = Worker(shared or Cores(1))
 
@@ -259,7 +285,7 @@ class SimulatedPool(Pool):
             Trajectory(range(length), (), (), 0, "", False, Score(0.0))  # type: ignore[arg-type]
             for length in lengths
         ]
-        return GroupResult(Group(row_index, prompt_ids, "", "", trajectories), [])
+        return GroupResult(Group(row_index, prompt_ids, "", "", trajectories), [], {"rollout": 0.0, "environment": 0.0})
 
     async def _play(self, first: RolloutRequest, index: int, length: int) -> int:
         """An episode's tokens."""

@@ -331,7 +331,7 @@ def test_public_addresses(address: str, public: bool) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "0"])
 async def test_no_private_address_is_connected_to_however_it_is_written(server: Server, host: str) -> None:
-    with pytest.raises(EpisodeError, match="which is not on the public internet"):
+    with pytest.raises(EpisodeError, match="which is not on the public internet|is not a canonical IPv4 address"):
         await start(server.url.replace("127.0.0.1", host), allow=False)
     assert not server.sent
 
@@ -350,12 +350,12 @@ async def test_a_name_that_resolves_otherwise_the_second_time_gains_nothing(
 
     connected: list[str] = []
 
-    async def connect_tcp(self: Any, host: str, *args: Any, **kwargs: Any) -> Any:
-        connected.append(host)
-        raise addresses.httpcore.ConnectError("as far as this test goes")
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        connected.append(address[0])
+        raise ConnectionRefusedError("as far as this test goes")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(addresses.httpcore.AnyIOBackend, "connect_tcp", connect_tcp)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", sock_connect)
     monkeypatch.setattr(addresses, "is_public", lambda address: address != "127.0.0.1")
     with pytest.raises(EpisodeError, match=r"has the address 127\.0\.0\.1, which is not on the public internet"):
         await start("http://rebinding.example", allow=False)

@@ -213,4 +213,4 @@ async def test_cancelling_a_group_drops_its_gradings_that_wait(worker: Environme
     rollout.texts = ("42", "42", "42")
     trajectories = (await run(worker, spec(Numeric()))).group.trajectories
     assert [t.score.total for t in trajectories] == [1, 1, 1]
-    assert not worker._scorer.graders._queues
+    assert not worker._scorer.graders._queue._queues
