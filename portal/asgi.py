@@ -1,4 +1,7 @@
-"""ASGI entry point: HTTP by Django, WebSockets by channels behind an origin check and the session."""
+"""ASGI entry point.
+
+HTTP by Django behind a limit for large bodies, WebSockets by channels behind an origin check and the session.
+"""
 
 import os
 
@@ -10,12 +13,13 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 http_application = get_asgi_application()
 
-from portal.engine_room.middleware import CountedSockets  # noqa: E402 (needs the apps loaded)
-from portal.live.routing import websocket_urlpatterns  # noqa: E402 (needs the apps loaded)
+from portal.datasets.body_limit import BodyLimit  # noqa: E402 (needs the apps loaded)
+from portal.engine_room.middleware import CountedSockets  # noqa: E402
+from portal.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": http_application,
+        "http": BodyLimit(http_application),
         "websocket": AllowedHostsOriginValidator(CountedSockets(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

@@ -16,6 +16,7 @@ from engine.events import EVENTS_QUEUE
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 SWEEP_SECONDS = 15
+UPLOAD_SWEEP_SECONDS = 600
 TENANT_SWEEP_SECONDS = 300
 BEAT_SECONDS = 15
 PRUNE_SECONDS = 3600
@@ -57,6 +58,14 @@ def sweep_commands_regularly(sender, **kwargs) -> None:
     resend_commands.delay()
     sender.timer.call_repeatedly(SWEEP_SECONDS, resend_commands.delay)
     sender.timer.call_repeatedly(SWEEP_SECONDS, sweep_reward_trials.delay)
+
+
+@worker_ready.connect
+def sweep_uploads_regularly(sender, **kwargs) -> None:
+    """Forget dataset uploads whose day has passed."""
+    from portal.datasets.tasks import forget_uploads
+
+    sender.timer.call_repeatedly(UPLOAD_SWEEP_SECONDS, forget_uploads.delay)
 
 
 @worker_ready.connect

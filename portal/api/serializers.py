@@ -44,7 +44,8 @@ class BaseModelOutput(serializers.ModelSerializer[BaseModel]):
 class DatasetVersionOutput(serializers.ModelSerializer[DatasetVersion]):
     class Meta:
         model = DatasetVersion
-        fields = ["id", "number", "sha256", "rows", "train_rows", "held_out_rows", "size_bytes", "created_at"]
+        fields = ["id", "number", "sha256", "rows", "train_rows", "held_out_rows", "size_bytes", "origin", "created_at"]
+        extra_kwargs = {"origin": {"help_text": "File, format, mapping, split, repeats found, rows left out."}}
 
 
 class DatasetOutput(serializers.ModelSerializer[Dataset]):
@@ -52,17 +53,7 @@ class DatasetOutput(serializers.ModelSerializer[Dataset]):
 
     class Meta:
         model = Dataset
-        fields = ["id", "name", "created_at", "versions"]
-
-
-class DatasetInput(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=100, help_text="A name that exists gets a new version.")
-    held_out_fraction = serializers.FloatField(default=0.1, min_value=0, help_text="Of the rows without a split.")
-    seed = serializers.IntegerField(default=0, help_text="Of the split.")
-
-
-class DatasetUpload(DatasetInput):
-    file = serializers.FileField(help_text="JSON lines.", allow_empty_file=True)
+        fields = ["id", "name", "created_at", "archived_at", "versions"]
 
 
 class RewardVersionOutput(serializers.ModelSerializer[RewardVersion]):

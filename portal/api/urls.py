@@ -4,7 +4,22 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api.views.adapters import AdapterLinkView, AdapterView, JobAdaptersView
 from portal.api.views.base import unknown_address
 from portal.api.views.base_models import BaseModelsView
-from portal.api.views.datasets import DatasetsView, DatasetVersionsView, DatasetView
+from portal.api.views.dataset_uploads import (
+    DatasetUploadDataView,
+    DatasetUploadErrorsView,
+    DatasetUploadFinishView,
+    DatasetUploadPreviewView,
+    DatasetUploadsView,
+    DatasetUploadView,
+)
+from portal.api.views.datasets import (
+    DatasetFileView,
+    DatasetLengthsView,
+    DatasetRowsView,
+    DatasetsView,
+    DatasetVersionsView,
+    DatasetView,
+)
 from portal.api.views.environments import (
     DocumentSetsView,
     DocumentSetView,
@@ -30,6 +45,7 @@ from portal.api.views.rewards import (
     ValidateRewardView,
 )
 from portal.api.views.rollouts import RolloutGroupView, RolloutsView
+from portal.api.views.sample import SampleProjectView
 
 docs = SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="api/docs.html", throttle_classes=[])
 
@@ -45,6 +61,21 @@ urlpatterns = [
     path("datasets/", DatasetsView.as_view(), name="datasets"),
     path("datasets/<uuid:dataset_id>/", DatasetView.as_view(), name="dataset"),
     path("datasets/<uuid:dataset_id>/versions/", DatasetVersionsView.as_view(), name="dataset-versions"),
+    path("datasets/<uuid:dataset_id>/versions/<uuid:version_id>/rows/", DatasetRowsView.as_view(), name="dataset-rows"),
+    path("datasets/<uuid:dataset_id>/versions/<uuid:version_id>/file/", DatasetFileView.as_view(), name="dataset-file"),
+    path(
+        "datasets/<uuid:dataset_id>/versions/<uuid:version_id>/lengths/",
+        DatasetLengthsView.as_view(),
+        name="dataset-lengths",
+    ),
+    path("dataset-uploads/", DatasetUploadsView.as_view(), name="dataset-uploads"),
+    path("dataset-uploads/<uuid:upload_id>/", DatasetUploadView.as_view(), name="dataset-upload"),
+    path("dataset-uploads/<uuid:upload_id>/data/", DatasetUploadDataView.as_view(), name="dataset-upload-data"),
+    path(
+        "dataset-uploads/<uuid:upload_id>/preview/", DatasetUploadPreviewView.as_view(), name="dataset-upload-preview"
+    ),
+    path("dataset-uploads/<uuid:upload_id>/finish/", DatasetUploadFinishView.as_view(), name="dataset-upload-finish"),
+    path("dataset-uploads/<uuid:upload_id>/errors/", DatasetUploadErrorsView.as_view(), name="dataset-upload-errors"),
     path("reward-functions/", RewardFunctionsView.as_view(), name="reward-functions"),
     path("reward-functions/<uuid:reward_function_id>/", RewardFunctionView.as_view(), name="reward-function"),
     path("reward-functions/validate/", ValidateRewardView.as_view(), name="reward-validate"),
@@ -55,6 +86,7 @@ urlpatterns = [
     path("environments/documents/<uuid:document_set_id>/", DocumentSetView.as_view(), name="document-set"),
     path("environments/tokens/", EnvironmentTokensView.as_view(), name="environment-tokens"),
     path("environments/tokens/<uuid:environment_token_id>/", EnvironmentTokenView.as_view(), name="environment-token"),
+    path("sample-project/", SampleProjectView.as_view(), name="sample-project"),
     path("jobs/", JobsView.as_view(), name="jobs"),
     path("jobs/estimate/", EstimateView.as_view(), name="job-estimate"),
     path("jobs/<uuid:job_id>/", JobView.as_view(), name="job"),

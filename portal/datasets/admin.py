@@ -1,7 +1,7 @@
 from django.contrib import admin
 
 from portal.audit.admin import AuditedAdmin
-from portal.datasets.models import Dataset, DatasetVersion
+from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
 from portal.read_only_admin import ReadOnly, ReadOnlyInline
 
 
@@ -24,3 +24,10 @@ class DatasetVersionAdmin(ReadOnly, AuditedAdmin):
     list_display = ["dataset", "number", "rows", "train_rows", "held_out_rows", "created_at"]
     list_filter = ["dataset__tenant"]
     list_select_related = ["dataset"]
+
+
+@admin.register(DatasetUpload)
+class DatasetUploadAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ["name", "tenant", "file_name", "complete", "created_at", "expires_at"]
+    list_filter = ["tenant"]
+    list_select_related = ["tenant"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from portal.errors import FieldError, InvalidInput, field_errors
 
 MAX_LINE_BYTES = 1_000_000
 MAX_ERRORS = 100
+MAX_FAULTS_PER_ROW = 20
 EXCERPT_CHARACTERS = 80
 UTF8_BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -34,9 +36,11 @@ class LineError:
     message: str
     excerpt: str = ""
     """Beginning of the offending value."""
+    file: str = ""
+    """Which file, where there are two."""
 
     def __str__(self) -> str:
-        where = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.field) if part)
+        where = ", ".join(part for part in (self.file, f"line {self.line}" if self.line else "", self.field) if part)
         return (f"{where}: " if where else "") + self.message + (f" (got {self.excerpt})" if self.excerpt else "")
 
 
@@ -44,15 +48,19 @@ class DatasetInvalid(InvalidInput):
     """The upload has faulty lines; nothing was stored. ``errors`` holds the first ``MAX_ERRORS`` of ``total``."""
 
     code = "dataset_invalid"
+    upload_id: uuid.UUID | None = None
+    """The upload that is kept for another try."""
 
-    def __init__(self, errors: list[LineError], total: int) -> None:
+    def __init__(self, errors: list[LineError], total: int, *, rows: int = 0) -> None:
         super().__init__(
             f"The dataset was not stored: {total} error(s) in the file.",
             fields=[FieldError("file", str(error)) for error in errors],
-            hint="Each line is one JSON object with 'prompt' or 'messages', and usually 'answer'.",
+            hint="Each row has 'prompt' or 'messages', and usually 'answer'; 'mapping' says where other names stand.",
         )
         self.errors = errors
         self.total = total
+        self.rows = rows
+        """How many rows are good; 0 where the file as a whole is to blame."""
 
 
 class RowInvalid(Exception):
@@ -88,10 +96,11 @@ def iterate_lines(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
 
 def parse_line(line: bytes) -> dict[str, Any]:
     """Return a row as JSON of ``DatasetRow``; ``split`` is left out where the line has none. Raises RowInvalid."""
-    return _normalise(_load_json(line))
+    return normalise(load_json(line))
 
 
-def _load_json(line: bytes) -> dict[str, Any]:
+def load_json(line: bytes) -> dict[str, Any]:
+    """The object a line holds. Raises RowInvalid."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -136,7 +145,8 @@ def _finite_float(text: str) -> float:
     return value
 
 
-def _normalise(data: dict[str, Any]) -> dict[str, Any]:
+def normalise(data: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON of ``DatasetRow``; ``split`` is left out where the row has none. Raises RowInvalid."""
     known = {"prompt", "messages", "answer", "metadata", "split"}
     faults: list[tuple[str, str, Any]] = []
     metadata = data.get("metadata") if data.get("metadata") is not None else {}
@@ -155,16 +165,19 @@ def _normalise(data: dict[str, Any]) -> dict[str, Any]:
         except RowInvalid as error:
             faults += error.faults
     if faults:
-        raise RowInvalid(*faults)
+        raise RowInvalid(*faults[:MAX_FAULTS_PER_ROW])
     try:
         checked = DatasetRow.model_validate(row)
         result = checked.model_dump(mode="json")
-        json.dumps(result, ensure_ascii=False).encode("utf-8")
+        json.dumps(result, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValidationError as invalid:
         found = field_errors(invalid, row)
-        raise RowInvalid(*((error.field, error.message, _value_at(row, error.field)) for error in found)) from None
+        listed = found[:MAX_FAULTS_PER_ROW]
+        raise RowInvalid(*((error.field, error.message, _value_at(row, error.field)) for error in listed)) from None
     except UnicodeEncodeError:
         raise RowInvalid(("", "holds half of a surrogate pair (\\ud800 to \\udfff)", None)) from None
+    except ValueError:  # JSON inside text
+        raise RowInvalid(("", "holds a number that is not finite", None)) from None
     if "split" not in data:
         del result["split"]
     return result

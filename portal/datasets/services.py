@@ -1,48 +1,45 @@
-"""Writes of datasets.
+"""Writes of datasets and their versions.
 
-Invariant: nothing is stored of an upload with an error; the file is complete on disk before its row exists.
+Invariants: a version's file is complete on disk before its row exists; a file is removed only when no version names it
+(uploads hold the folder's lock shared from writing the file to the row, removals hold it alone).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import tempfile
-from array import array
-from collections.abc import Iterable, Iterator
+import uuid
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.files.base import File
 from django.db import transaction
 from django.db.models import Max
+from django.utils import timezone
 
 from portal.audit.services import record_change
-from portal.datasets.models import Dataset, DatasetVersion
-from portal.datasets.parsing import (
-    MAX_ERRORS,
-    MAX_LINE_BYTES,
-    UTF8_BOM,
-    UTF16_BOMS,
-    DatasetInvalid,
-    LineError,
-    RowInvalid,
-    excerpt,
-    iterate_lines,
-    parse_line,
-)
-from portal.datasets.splitting import HELD_OUT, TRAIN, UNDECIDED, assign_splits, prompt_hash
-from portal.errors import FieldError, InvalidInput
+from portal.datasets.building import BuildOptions, Built, RepeatsFound, Source, build_file
+from portal.datasets.formats import Tick, detect_format
+from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
+from portal.datasets.parsing import DatasetInvalid, LineError
+from portal.datasets.receiving import Readable, append_stream, file_lock, unpack_gzip
+from portal.datasets.selectors import count_jobs_of_dataset, get_dataset
+from portal.errors import Conflict, FieldError, InvalidInput
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
 
-__all__ = ["DatasetInvalid", "LineError", "create_dataset_version"]
+__all__ = [
+    "DatasetInvalid",
+    "LineError",
+    "RepeatsFound",
+    "archive_dataset",
+    "create_dataset_version",
+    "delete_dataset",
+    "restore_dataset",
+]
 
-CHUNK_BYTES = 64 * 1024
-SPLIT_NAMES = {TRAIN: "train", HELD_OUT: "held_out"}
+LOCK_NAME = ".lock"
 
 
 def create_dataset_version(
@@ -50,33 +47,96 @@ def create_dataset_version(
     tenant: Tenant,
     user: User,
     name: str,
-    file: BinaryIO | File[bytes],
+    file: Readable,
     held_out_fraction: float = 0.1,
     seed: int = 0,
 ) -> DatasetVersion:
-    """Add a version to the tenant's dataset ``name``, made where it does not exist.
+    """Add a version to the tenant's dataset ``name``, made where it does not exist, or store nothing.
 
-    ``file`` holds JSON lines: ``prompt`` (text) or ``messages``; optional ``answer`` (text or number), ``metadata``,
-    ``split``; other keys go into the metadata. Rows without a split are split by a seeded hash of their prompt.
+    ``file`` holds JSON lines, CSV or Parquet with ``prompt`` (text) or ``messages``; optional ``answer`` (text or
+    number), ``metadata``, ``split``; other columns go into the metadata. Rows without a split are split by a seeded
+    hash of their prompt. ``portal.datasets.uploads`` does the same in steps, with a mapping and other choices.
 
-    Raises DatasetInvalid (faults by line), InvalidInput, NotAllowed, Http404.
+    Raises DatasetInvalid (faults by line), InvalidInput, Conflict, NotAllowed, Http404.
     """
     require_writer(tenant=tenant, user=user)
-    name = name.strip()
+    options = BuildOptions(held_out_fraction=held_out_fraction, seed=seed)
+    name = check_version_input(tenant=tenant, name=name, options=options)
+    with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
+        path = Path(folder) / "data"
+        append_stream(file, path, limit=tenant.max_dataset_bytes)
+        unpack_gzip(path, limit=tenant.max_dataset_bytes)
+        main = Source(path, detect_format(path))
+        return store_version(
+            tenant=tenant, user=user, name=name, main=main, options=options, faults=Path(folder) / "errors.csv"
+        )
+
+
+def check_version_input(*, tenant: Tenant, name: str, options: BuildOptions) -> str:
+    """The name as stored. Raises InvalidInput for what is out of range, Conflict for an archived dataset's name."""
+    name = check_name(tenant=tenant, name=name)
     errors = []
-    if not 1 <= len(name) <= 100:
-        errors.append(FieldError("name", "Give the dataset a name of at most 100 characters."))
-    if not 0 <= held_out_fraction < 1:
+    if not 0 <= options.held_out_fraction < 1:
         errors.append(FieldError("held_out_fraction", "must be at least 0 and less than 1"))
+    if options.held_out_rows is not None and options.held_out_rows < 0:
+        errors.append(FieldError("held_out_rows", "must be at least 0"))
     if errors:
         raise InvalidInput("The dataset was not stored.", fields=errors)
+    return name
+
+
+def check_name(*, tenant: Tenant, name: str) -> str:
+    """The name as stored. Raises InvalidInput, Conflict."""
+    name = name.strip()
+    if not 1 <= len(name) <= 100 or "\0" in name:
+        message = "Give the dataset a name of at most 100 characters."
+        raise InvalidInput("The dataset was not stored.", fields=[FieldError("name", message)])
+    if Dataset.objects.filter(tenant=tenant, name=name, archived_at__isnull=False).exists():
+        raise Conflict(
+            f"The dataset {name!r} is archived.",
+            fields=[FieldError("name", "An archived dataset has this name. Restore that one, or choose another name.")],
+        )
+    return name
+
+
+def store_version(
+    *,
+    tenant: Tenant,
+    user: User,
+    name: str,
+    main: Source,
+    options: BuildOptions,
+    faults: Path,
+    held_out: Source | None = None,
+    upload: DatasetUpload | None = None,
+    tick: Tick = lambda fraction: None,
+) -> DatasetVersion:
+    """Build the version's file and its row; the upload, where it comes from one, is marked as done with it."""
     folder = Path(settings.MARLAAS_VAR) / "datasets"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=folder) as staged:
-        splits, hashes = _stage_rows(_iterate_chunks(file), staged, tenant=tenant, seed=seed)
-        splits = assign_splits(splits, hashes, held_out_fraction)
-        staged.seek(0)
-        sha256, size_bytes = _store_rows(staged, splits, folder)
+    with file_lock(folder / LOCK_NAME, shared=True):
+        built = build_file(
+            main=main,
+            held_out=held_out,
+            options=options,
+            folder=folder,
+            max_rows=tenant.max_dataset_rows,
+            faults=faults,
+            tick=tick,
+        )
+        return _record_version(
+            tenant=tenant,
+            user=user,
+            name=name,
+            built=built,
+            origin=_describe(built, main, held_out, options, upload),
+            upload=upload,
+        )
+
+
+def _record_version(
+    *, tenant: Tenant, user: User, name: str, built: Built, origin: dict[str, Any], upload: DatasetUpload | None
+) -> DatasetVersion:
     with transaction.atomic():
         # Locking the tenant makes the numbering race-free for the first version too.
         Tenant.objects.select_for_update().get(pk=tenant.pk)
@@ -85,116 +145,90 @@ def create_dataset_version(
         version = DatasetVersion.objects.create(
             dataset=dataset,
             number=last + 1,
-            sha256=sha256,
-            rows=len(splits),
-            train_rows=splits.count(TRAIN),
-            held_out_rows=splits.count(HELD_OUT),
-            size_bytes=size_bytes,
+            sha256=built.sha256,
+            rows=len(built.splits),
+            train_rows=built.train_rows,
+            held_out_rows=built.held_out_rows,
+            size_bytes=built.size_bytes,
+            origin=origin,
             created_by_id=user.pk,
         )
-        after = {"rows": version.rows, "held_out_rows": version.held_out_rows, "sha256": sha256, "size": size_bytes}
+        if upload is not None:
+            upload.version = version
+            upload.save(update_fields=["version"])
+        after = {
+            "rows": version.rows,
+            "held_out_rows": version.held_out_rows,
+            "sha256": built.sha256,
+            "size": built.size_bytes,
+        }
         record_change(tenant=tenant, user=user, action="dataset.uploaded", target=version, after=after)
     return version
 
 
-def _iterate_chunks(file: BinaryIO | File[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK_BYTES):
-        yield chunk
+def _describe(
+    built: Built, main: Source, held_out: Source | None, options: BuildOptions, upload: DatasetUpload | None
+) -> dict[str, Any]:
+    choices = asdict(options) | {"mapping": options.mapping.model_dump() if options.mapping else None}
+    if held_out is not None:
+        del choices["held_out_fraction"], choices["held_out_rows"]
+    return {
+        **choices,
+        "file_name": upload.file_name if upload else "",
+        "format": main.format,
+        "held_out_file": held_out is not None,
+        "skipped_rows": built.skipped_rows,
+        "duplicate_rows": built.duplicates,
+        "overlapping_rows": built.overlap,
+    }
 
 
-def _stage_rows(
-    chunks: Iterable[bytes], staged: IO[str], *, tenant: Tenant, seed: int
-) -> tuple[array[int], array[int]]:
-    """Write the valid rows to ``staged``, one JSON a line; return each row's split and prompt hash.
+def archive_dataset(*, tenant: Tenant, user: User, dataset_id: uuid.UUID) -> Dataset:
+    """Take it out of the lists. Its versions stay, for the jobs that used them."""
+    return _set_archived(tenant=tenant, user=user, dataset_id=dataset_id, archived=True)
 
-    Raises DatasetInvalid after the last line, or at once where the tenant's limits are passed.
-    """
-    errors = _Errors()
-    splits, hashes = array("b"), array("Q")
-    for number, line in enumerate(iterate_lines(_limit_bytes(chunks, tenant.max_dataset_bytes)), start=1):
-        if line is None:
-            errors.add(LineError(number, "", f"is longer than {MAX_LINE_BYTES:,} bytes"))
-            continue
-        if number == 1:
-            if line.startswith(UTF16_BOMS):
-                raise DatasetInvalid([LineError(0, "", "The file is UTF-16; save it as UTF-8.")], 1)
-            line = line.removeprefix(UTF8_BOM)
-        if not line.strip():
-            continue
-        try:
-            row = parse_line(line)
-        except RowInvalid as invalid:
-            for field, message, value in invalid.faults:
-                errors.add(LineError(number, field, message, excerpt(value)))
-            continue
-        if len(splits) == tenant.max_dataset_rows:
-            errors.add(
-                LineError(0, "", f"The file has more than {tenant.max_dataset_rows:,} rows, your tenant's limit.")
+
+def restore_dataset(*, tenant: Tenant, user: User, dataset_id: uuid.UUID) -> Dataset:
+    """Put an archived dataset back into the lists."""
+    return _set_archived(tenant=tenant, user=user, dataset_id=dataset_id, archived=False)
+
+
+def _set_archived(*, tenant: Tenant, user: User, dataset_id: uuid.UUID, archived: bool) -> Dataset:
+    dataset = get_dataset(tenant, dataset_id)
+    require_writer(tenant=tenant, user=user)
+    if archived != (dataset.archived_at is not None):
+        dataset.archived_at = timezone.now() if archived else None
+        action = "dataset.archived" if archived else "dataset.restored"
+        with transaction.atomic():
+            dataset.save(update_fields=["archived_at"])
+            record_change(tenant=tenant, user=user, action=action, target=dataset)
+    return dataset
+
+
+def delete_dataset(*, tenant: Tenant, user: User, dataset_id: uuid.UUID) -> None:
+    """Remove a dataset no job has used, with its files. Raises Conflict where one has: archive it instead."""
+    dataset = get_dataset(tenant, dataset_id)
+    require_writer(tenant=tenant, user=user)
+    with transaction.atomic():
+        # Jobs are created under the tenant's lock too: none can take a version meanwhile.
+        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        if used := count_jobs_of_dataset(tenant, dataset.pk):
+            raise Conflict(
+                f"{used} job(s) used the dataset {dataset.name!r}, so it stays.",
+                hint="Archive it: it leaves the lists, and the jobs can still be repeated.",
             )
-            break
-        splits.append({"train": TRAIN, "held_out": HELD_OUT, None: UNDECIDED}[row.get("split")])
-        hashes.append(prompt_hash(row["messages"], seed))
-        staged.write(json.dumps(row) + "\n")
-    if not errors.total and not splits:
-        errors.add(LineError(0, "", "The file has no rows. Each line should be one JSON object with a prompt."))
-    if not errors.total and splits.count(HELD_OUT) == len(splits):
-        errors.add(LineError(0, "", "Every row has split 'held_out': there is nothing to train on."))
-    if errors.total:
-        raise DatasetInvalid(errors.first, errors.total)
-    return splits, hashes
+        digests = set(dataset.versions.values_list("sha256", flat=True))
+        record_change(
+            tenant=tenant, user=user, action="dataset.deleted", target=dataset, before={"versions": len(digests)}
+        )
+        dataset.delete()
+    _remove_files(digests)
 
 
-def _limit_bytes(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    read = 0
-    for chunk in chunks:
-        read += len(chunk)
-        if read > limit:
-            raise DatasetInvalid(
-                [LineError(0, "", f"The file is larger than {limit:,} bytes, your tenant's limit.")], 1
-            )
-        yield chunk
-
-
-class _Errors:
-    """The first ``MAX_ERRORS`` and how many there were."""
-
-    def __init__(self) -> None:
-        self.first: list[LineError] = []
-        self.total = 0
-
-    def add(self, error: LineError) -> None:
-        self.total += 1
-        if len(self.first) < MAX_ERRORS:
-            self.first.append(error)
-
-
-def _store_rows(staged: Iterable[str], splits: array[int], folder: Path) -> tuple[str, int]:
-    """Write the final file, named by the sha256 of its bytes; return that and its size in bytes.
-
-    Written aside, fsynced and renamed: a file under its final name is complete.
-    """
-    digest = hashlib.sha256()
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as aside:
-        try:
-            for line, split in zip(staged, splits, strict=True):
-                row: dict[str, Any] = {**json.loads(line), "split": SPLIT_NAMES[split]}
-                encoded = (json.dumps(row, ensure_ascii=False) + "\n").encode()
-                digest.update(encoded)
-                aside.write(encoded)
-            aside.flush()
-            os.fsync(aside.fileno())
-            size_bytes = aside.tell()
-            Path(aside.name).replace(folder / f"{digest.hexdigest()}.jsonl")
-        except BaseException:
-            Path(aside.name).unlink(missing_ok=True)
-            raise
-    _fsync_folder(folder)
-    return digest.hexdigest(), size_bytes
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _remove_files(digests: set[str]) -> None:
+    """Those no version names; another tenant may have stored the same bytes."""
+    folder = Path(settings.MARLAAS_VAR) / "datasets"
+    with file_lock(folder / LOCK_NAME):
+        named = set(DatasetVersion.objects.filter(sha256__in=digests).values_list("sha256", flat=True))
+        for sha256 in digests - named:
+            (folder / f"{sha256}.jsonl").unlink(missing_ok=True)

@@ -23,15 +23,18 @@ def prompt_hash(messages: Sequence[dict[str, Any]], seed: int) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-def assign_splits(splits: array[int], hashes: array[int], fraction: float) -> array[int]:
+def assign_splits(
+    splits: array[int], hashes: array[int], fraction: float, *, count_rows: int | None = None
+) -> array[int]:
     """Return ``splits`` with every UNDECIDED entry decided; ``hashes`` has one entry per row, as ``prompt_hash`` says.
 
-    Prompts are held out in the order of their hashes until ``fraction`` of the undecided rows is reached.
+    Prompts are held out in the order of their hashes until ``fraction`` of the undecided rows is reached, or
+    ``count_rows`` of them where that is given.
     """
     decided = array("b", splits)
     open_rows = [row for row, split in enumerate(splits) if split == UNDECIDED]
-    wanted = round(fraction * len(open_rows))
-    if fraction > 0 and HELD_OUT not in splits and len(splits) >= 2:
+    wanted = round(fraction * len(open_rows)) if count_rows is None else min(count_rows, len(open_rows))
+    if (fraction > 0 if count_rows is None else count_rows > 0) and HELD_OUT not in splits and len(splits) >= 2:
         wanted = max(1, wanted)
     rows_of_prompt = Counter(hashes[row] for row in open_rows)
     keep_one = TRAIN not in splits

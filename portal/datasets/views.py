@@ -1,60 +1,57 @@
-"""Pages of datasets."""
+"""Pages of datasets. Uploads, from the first byte to the stored version, are in ``upload_views``."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.views.decorators.http import require_POST
 
-from portal.datasets.forms import EXAMPLE, UploadForm
-from portal.datasets.selectors import get_dataset, get_dataset_version, list_datasets, preview_rows
-from portal.datasets.services import DatasetInvalid, create_dataset_version
+from portal.base_models.selectors import find_base_model, list_base_models
+from portal.datasets.download import file_response
+from portal.datasets.formats import FORMATS
+from portal.datasets.lengths import prompt_histogram
+from portal.datasets.models import DatasetVersion
+from portal.datasets.selectors import (
+    count_jobs_of_dataset,
+    get_dataset,
+    get_dataset_version,
+    list_datasets,
+    list_rows,
+    list_uploads,
+)
+from portal.datasets.services import archive_dataset, delete_dataset, restore_dataset
 from portal.errors import ServiceError
 from portal.jobs.selectors import list_jobs
-from portal.pages.http import TenantRequest, add_service_errors, page_number, tenant_page, writer_page
+from portal.pages.http import TenantRequest, in_words, page_number, tenant_page, writer_page
 
 PAGE_SIZE = 25
-PREVIEW_ROWS = 20
+ROWS_PER_PAGE = 20
 SHOWN_JOBS = 10
+MAPPED = {
+    "prompt": "Prompt from",
+    "messages": "Messages from",
+    "answer": "Answer from",
+    "answer_after": "Answer after",
+    "split": "Split from",
+}
 
 
 @tenant_page
 def dataset_list(request: TenantRequest) -> HttpResponse:
-    page = Paginator(list_datasets(request.tenant), PAGE_SIZE).get_page(page_number(request))
-    return render(request, "datasets/list.html", {"page": page})
-
-
-@writer_page
-def dataset_new(request: TenantRequest) -> HttpResponse:
-    if request.method != "POST":
-        return _show(request, UploadForm(initial={"name": request.GET.get("name", "")}))
-    form = UploadForm(request.POST, request.FILES)
-    if not form.is_valid():
-        return _show(request, form)
-    try:
-        version = create_dataset_version(
-            tenant=request.tenant,
-            user=request.user,
-            name=form.cleaned_data["name"],
-            file=form.stream(),
-            held_out_fraction=form.cleaned_data["held_out_percent"] / 100,
-        )
-    except DatasetInvalid as error:
-        return _show(request, form.for_correction(), invalid=error)
-    except ServiceError as error:
-        add_service_errors(form, error, {"held_out_fraction": "held_out_percent"})
-        return _show(request, form)
-    messages.success(request, f"{version} is stored: {version.rows} rows, {version.held_out_rows} of them held out.")
-    return redirect(f"{reverse('datasets:detail', args=[version.dataset_id])}?version={version.number}")
-
-
-def _show(request: HttpRequest, form: UploadForm, invalid: DatasetInvalid | None = None) -> HttpResponse:
-    context = {"form": form, "invalid": invalid, "example": EXAMPLE}
-    return render(request, "datasets/new.html", context, status=400 if invalid or form.errors else 200)
+    archived = "archived" in request.GET
+    datasets = list_datasets(request.tenant).filter(archived_at__isnull=not archived)
+    context = {
+        "page": Paginator(datasets, PAGE_SIZE).get_page(page_number(request)),
+        "archived": archived,
+        "has_archived": archived or list_datasets(request.tenant).filter(archived_at__isnull=False).exists(),
+        "uploads": [] if archived or not request.membership.can_write else list_uploads(request.tenant),
+    }
+    return render(request, "datasets/list.html", context)
 
 
 @tenant_page
@@ -62,11 +59,102 @@ def dataset_detail(request: TenantRequest, dataset_id: uuid.UUID) -> HttpRespons
     dataset = get_dataset(request.tenant, dataset_id)
     versions = list(dataset.versions.all())
     chosen = next((v for v in versions if str(v.number) == request.GET.get("version")), versions[0])
+    before = next((v for v in versions if v.number < chosen.number), None)
+    page = Paginator(range(chosen.rows), ROWS_PER_PAGE).get_page(page_number(request))
+    start = (page.number - 1) * ROWS_PER_PAGE
+    rows = list_rows(request.tenant, chosen.pk, start=start, limit=ROWS_PER_PAGE)
     context = {
         "dataset": dataset,
         "versions": versions,
-        "version": get_dataset_version(request.tenant, chosen.pk),
-        "rows": preview_rows(request.tenant, chosen.pk, limit=PREVIEW_ROWS),
+        "version": chosen,
+        "before": before,
+        "changes": _changes(chosen, before),
+        "facts": _facts(chosen),
+        "page": page,
+        "query": f"&version={chosen.number}",
+        "rows": [{**row, "number": start + index} for index, row in enumerate(rows, start=1)],
+        "base_models": list_base_models(),
         "jobs": list_jobs(request.tenant).filter(dataset_version__dataset=dataset)[:SHOWN_JOBS],
+        "job_count": count_jobs_of_dataset(request.tenant, dataset.pk),
     }
     return render(request, "datasets/detail.html", context)
+
+
+def _changes(version: DatasetVersion, before: DatasetVersion | None) -> list[tuple[str, int]]:
+    """What differs in number from the version before."""
+    if before is None:
+        return []
+    counts = [("training rows", "train_rows"), ("held-out rows", "held_out_rows"), ("bytes", "size_bytes")]
+    return [(label, getattr(version, name) - getattr(before, name)) for label, name in counts]
+
+
+def _facts(version: DatasetVersion) -> list[tuple[str, str]]:
+    """How the version came about, in words; versions stored before this was recorded say less."""
+    origin: dict[str, Any] = version.origin
+    if not origin:
+        return []
+    facts = [("File", origin["file_name"]), ("Format", FORMATS[origin["format"]])]
+    facts += [(label, (origin["mapping"] or {}).get(role, "")) for role, label in MAPPED.items()]
+    if origin["held_out_file"]:
+        facts.append(("Held out", "a file of its own"))
+    elif version.held_out_rows:
+        facts.append(("Seed of the split", str(origin["seed"])))
+    for name, label, choice in (
+        ("duplicate_rows", "Exact repeats", "duplicates"),
+        ("overlapping_rows", "Trained and held out", "overlap"),
+    ):
+        done = "dropped" if origin[choice] == "drop" else "kept"
+        facts.append((label, f"{origin[name]:,} {done}" if origin[name] else "none"))
+    if origin["skipped_rows"]:
+        facts.append(("Bad rows left out", f"{origin['skipped_rows']:,}"))
+    return [(label, value) for label, value in facts if value]
+
+
+def _version_of(request: TenantRequest, dataset_id: uuid.UUID, version_id: uuid.UUID) -> DatasetVersion:
+    version = get_dataset_version(request.tenant, version_id)
+    if version.dataset_id != dataset_id:
+        raise Http404("No such dataset version.")
+    return version
+
+
+@tenant_page
+def dataset_lengths(request: TenantRequest, dataset_id: uuid.UUID, version_id: uuid.UUID) -> HttpResponse:
+    """The part of the page with prompt lengths; it takes a moment for a large file."""
+    version = _version_of(request, dataset_id, version_id)
+    base_model = find_base_model(request.GET.get("base_model", "")) or list_base_models().first()
+    histogram = prompt_histogram(version, base_model) if base_model else None
+    return render(request, "datasets/_lengths.html", {"histogram": histogram, "version": version})
+
+
+@tenant_page
+def dataset_rows(request: TenantRequest, dataset_id: uuid.UUID, version_id: uuid.UUID) -> HttpResponseBase:
+    return file_response(_version_of(request, dataset_id, version_id))
+
+
+@require_POST
+@writer_page
+def dataset_archive(request: TenantRequest, dataset_id: uuid.UUID) -> HttpResponse:
+    dataset = archive_dataset(tenant=request.tenant, user=request.user, dataset_id=dataset_id)
+    messages.success(request, f"{dataset.name} is archived.")
+    return redirect("datasets:list")
+
+
+@require_POST
+@writer_page
+def dataset_restore(request: TenantRequest, dataset_id: uuid.UUID) -> HttpResponse:
+    dataset = restore_dataset(tenant=request.tenant, user=request.user, dataset_id=dataset_id)
+    messages.success(request, f"{dataset.name} is back in the list.")
+    return redirect("datasets:detail", dataset.pk)
+
+
+@require_POST
+@writer_page
+def dataset_delete(request: TenantRequest, dataset_id: uuid.UUID) -> HttpResponse:
+    dataset = get_dataset(request.tenant, dataset_id)
+    try:
+        delete_dataset(tenant=request.tenant, user=request.user, dataset_id=dataset_id)
+    except ServiceError as error:
+        messages.error(request, in_words(error))
+        return redirect("datasets:detail", dataset_id)
+    messages.success(request, f"{dataset.name} is deleted.")
+    return redirect("datasets:list")

@@ -16,6 +16,7 @@ from engine.spec import (
     OpenEnv,
     ReasoningGym,
     Remote,
+    RewardErrorPolicy,
     SamplingSettings,
     SingleTurn,
     Tools,
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type[PydanticModel]] = {
     "lora": LoraSettings,
     "evaluation": EvaluationSettings,
     "limits": Limits,
+    "reward_errors": RewardErrorPolicy,
 }
 ENVIRONMENTS: dict[str, type[PydanticModel]] = {
     "single_turn": SingleTurn,

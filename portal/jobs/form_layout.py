@@ -74,6 +74,18 @@ EVALUATION: dict[str, Text] = {
 EVALUATION_ADVANCED: dict[str, Text] = {
     "evaluation__max_rows": ("Held-out rows used", "At most so many per evaluation."),
     "evaluation__min_delta": ("Least improvement", "Accuracy has to rise by this to count, 0 to 1."),
+    "evaluation__result": ("Result", "Which version the job hands back: the best on held-out rows, or the last."),
+}
+REWARD_ERRORS: dict[str, Text] = {
+    "reward_errors__mode": (
+        "An answer whose reward fails",
+        "Scores 0; or is left out, as if it had not been drawn; or ends the job.",
+    ),
+    "reward_errors__max_fraction": (
+        "Share of errors, at most",
+        "Above it the job fails, 0 to 1. Empty: no limit, unless one error ends the job.",
+    ),
+    "reward_errors__window_batches": ("Counted over", "The share is that of so many batches."),
 }
 OPTIMIZER: dict[str, Text] = {
     "training__max_staleness": (
@@ -142,9 +154,12 @@ GROUPS: dict[str, dict[str, Text]] = {
     "optimizer": OPTIMIZER,
     "policy": POLICY,
     "limits": LIMITS,
+    "reward_errors": REWARD_ERRORS,
 }
 TEXTS: dict[str, Text] = {name: text for group in GROUPS.values() for name, text in group.items()}
-FOLDED = [*TURNS_ADVANCED, *ADAPTER_ADVANCED, *EVALUATION_ADVANCED, *OPTIMIZER, *POLICY, *LIMITS, "seed"]
+FOLDED = [
+    *TURNS_ADVANCED, *ADAPTER_ADVANCED, *EVALUATION_ADVANCED, *OPTIMIZER, *POLICY, *LIMITS, *REWARD_ERRORS, "seed",
+]  # fmt: skip
 """Advanced settings, in folds."""
 
 

@@ -231,6 +231,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "limits__max_tokens_sampled": {"placeholder": "no limit"},
     "limits__max_tokens_trained": {"placeholder": "no limit"},
     "limits__max_accelerator_seconds": {"placeholder": "no limit"},
+    "reward_errors__max_fraction": {"placeholder": "no limit"},
 }
 JobForm.base_fields |= {name: setting_field(name, *text, **_SHAPES.get(name, {})) for name, text in TEXTS.items()}
 

@@ -12,6 +12,7 @@ import json
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,6 +28,7 @@ from portal.datasets.models import DatasetVersion
 
 SAMPLE = 200
 LONGEST = 20
+HISTOGRAM_SAMPLE = 1000
 CHARACTERS_PER_TOKEN = 4.0
 """English prose; other scripts and code have fewer."""
 TOKENS_PER_MESSAGE = 6
@@ -50,6 +52,15 @@ class PromptLengths:
         return self.longest > room
 
 
+@dataclass(frozen=True)
+class LengthSample:
+    """Prompt tokens of rows spread over the file, in the order of the file."""
+
+    tokens: tuple[int, ...]
+    exact: bool
+    """Counted by the base model's tokenizer."""
+
+
 def measure_prompts(version: DatasetVersion, base_model: BaseModel, system_prompt: str = "") -> PromptLengths | None:
     """None where the file cannot be read. The result is kept for a day."""
     folder = _model_folder(base_model)
@@ -61,6 +72,24 @@ def measure_prompts(version: DatasetVersion, base_model: BaseModel, system_promp
             found = _measure(version.path, folder, system_prompt)
         except OSError:
             return None
+        cache.set(key, found, CACHED_SECONDS)
+    return found
+
+
+def sample_lengths(version: DatasetVersion, base_model: BaseModel) -> LengthSample | None:
+    """Of up to ``2 * HISTOGRAM_SAMPLE`` rows. None where the file cannot be read. The result is kept for a day."""
+    folder = _model_folder(base_model)
+    key = f"prompt-sample:{hashlib.sha256(f'{version.sha256}:{folder}'.encode()).hexdigest()}"
+    found: LengthSample | None = cache.get(key)
+    if found is None:
+        count = _Counter(folder)
+        stride = max(1, version.rows // HISTOGRAM_SAMPLE)
+        try:
+            with version.path.open("rb") as file:
+                tokens = tuple(count(json.loads(line)["messages"]) for line in islice(file, 0, None, stride))
+        except OSError:
+            return None
+        found = LengthSample(tokens, count.exact)
         cache.set(key, found, CACHED_SECONDS)
     return found
 

@@ -7,7 +7,15 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.spec import Environment, EvaluationSettings, Limits, LoraSettings, SamplingSettings, TrainingSettings
+from engine.spec import (
+    Environment,
+    EvaluationSettings,
+    Limits,
+    LoraSettings,
+    RewardErrorPolicy,
+    SamplingSettings,
+    TrainingSettings,
+)
 from portal.jobs.models import Job
 
 SECTIONS: dict[str, Any] = {
@@ -16,6 +24,7 @@ SECTIONS: dict[str, Any] = {
     "lora": LoraSettings,
     "evaluation": EvaluationSettings,
     "limits": Limits,
+    "reward_errors": RewardErrorPolicy,
     "environment": None,
 }
 MISSING = "–"

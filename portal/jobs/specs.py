@@ -17,7 +17,7 @@ from portal.json_values import unstorable_fields
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
 
-SETTINGS_SECTIONS = ("environment", "sampling", "training", "lora", "evaluation", "limits", "seed")
+SETTINGS_SECTIONS = ("environment", "sampling", "training", "lora", "evaluation", "limits", "reward_errors", "seed")
 
 
 def build_spec(

@@ -4,5 +4,6 @@ from portal.pages import views
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path("home/jobs/", views.home_jobs, name="home-jobs"),
+    path("home/live/", views.home_live, name="home-live"),
+    path("home/sample/", views.home_sample, name="home-sample"),
 ]

@@ -1,60 +1,83 @@
-"""Home: what to do first, and what is running."""
+"""Home: what to do first, what needs attention, what is running, and what came out of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.views.decorators.http import require_POST
 
 from engine.events import TERMINAL_STATUSES
 from portal.adapters.selectors import list_adapter_versions
 from portal.datasets.selectors import list_datasets
+from portal.errors import ServiceError
 from portal.jobs.history import reward_histories
+from portal.jobs.quotas import quotas_after
 from portal.jobs.selectors import list_jobs
-from portal.pages.http import TenantRequest, tenant_page
+from portal.pages.attention import list_attention
+from portal.pages.http import TenantRequest, in_words, tenant_page, writer_page
+from portal.pages.sample import create_sample_project
 from portal.rewards.selectors import list_reward_functions
 from portal.tenants.models import Tenant
 
 SHOWN_FINISHED = 5
+SHOWN_ADAPTERS = 4
 
 
 @tenant_page
 def home(request: TenantRequest) -> HttpResponse:
-    checklist = _checklist(request.tenant)
-    context = {
-        **_jobs_context(request.tenant),
-        "checklist": checklist,
-        "checklist_done": all(item["done"] for item in checklist),
-        "checklist_count": sum(item["done"] for item in checklist),
-    }
-    return render(request, "pages/home.html", context)
+    return render(request, "pages/home.html", _context(request))
 
 
 @tenant_page
-def home_jobs(request: TenantRequest) -> HttpResponse:
-    """The part of the page that changes while jobs run."""
-    return render(request, "pages/_home_jobs.html", _jobs_context(request.tenant))
+def home_live(request: TenantRequest) -> HttpResponse:
+    """The part of the page that changes by itself: all below its title."""
+    return render(request, "pages/_home_live.html", _context(request))
 
 
-def _jobs_context(tenant: Tenant) -> dict[str, Any]:
+@require_POST
+@writer_page
+def home_sample(request: TenantRequest) -> HttpResponse:
+    """Start the sample project and go to its job."""
+    try:
+        project = create_sample_project(tenant=request.tenant, user=request.user)
+    except ServiceError as error:
+        messages.error(request, in_words(error))
+        return redirect("home")
+    messages.success(request, "The sample project is under way: a dataset, a reward and this job.")
+    return redirect("jobs:detail", project.job.pk)
+
+
+def _context(request: TenantRequest) -> dict[str, Any]:
+    tenant = request.tenant
     jobs = list_jobs(tenant)
     active = list(jobs.exclude(status__in=TERMINAL_STATUSES))
     finished = list(jobs.filter(status__in=TERMINAL_STATUSES)[:SHOWN_FINISHED])
     histories = reward_histories([*active, *finished])
+    adapters = list_adapter_versions(tenant).filter(final=True, removed=False)[:SHOWN_ADAPTERS]
+    checklist = _checklist(tenant, has_jobs=bool(active or finished), has_adapters=bool(adapters))
     return {
         "active_jobs": [{"job": job, "rewards": histories[job.pk]} for job in active],
         "finished_jobs": [{"job": job, "rewards": histories[job.pk]} for job in finished],
+        "adapters": adapters,
+        "attention": list_attention(tenant, request.user),
+        "quotas": quotas_after(tenant),
+        "checklist": checklist,
+        "checklist_done": all(item["done"] for item in checklist),
+        "checklist_count": sum(item["done"] for item in checklist),
     }
 
 
-def _checklist(tenant: Tenant) -> list[dict[str, Any]]:
+def _checklist(tenant: Tenant, *, has_jobs: bool, has_adapters: bool) -> list[dict[str, Any]]:
     """The way to a first adapter; the first item that is not done is the one to do next."""
     items: list[dict[str, Any]] = [
         {
             "title": "Upload a dataset",
-            "text": "Prompts with reference answers, as JSON lines. Part of it is held out to measure progress.",
+            "text": "Prompts with reference answers: JSON lines, CSV or Parquet. Part of it is held out to measure "
+            "progress.",
             "done": list_datasets(tenant).exists(),
             "href": reverse("datasets:new"),
             "action": "Upload a dataset",
@@ -69,14 +92,14 @@ def _checklist(tenant: Tenant) -> list[dict[str, Any]]:
         {
             "title": "Start a job",
             "text": "The model answers your prompts, the reward scores the answers, training favours the better.",
-            "done": list_jobs(tenant).exists(),
+            "done": has_jobs,
             "href": reverse("jobs:new"),
             "action": "Start a job",
         },
         {
             "title": "Download the adapter",
             "text": "A LoRA adapter as safetensors, ready for PEFT and vLLM.",
-            "done": list_adapter_versions(tenant).filter(final=True, removed=False).exists(),
+            "done": has_adapters,
             "href": reverse("jobs:list"),
             "action": "Watch the job",
         },

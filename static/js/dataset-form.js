@@ -1,7 +1,13 @@
-// The upload form: what was dropped is named, and a line number of an error leads to that line.
+// Sending a dataset: what was dropped is named, a file above the limit is refused before it is sent, progress is shown.
+import { element, icon } from "./dom.js";
 
-const drop = document.querySelector("[data-drop]");
+const form = document.getElementById("upload");
+const drop = form.querySelector("[data-drop]");
 const input = drop.querySelector("input");
+const refused = document.getElementById("upload-refused");
+const progress = document.getElementById("upload-progress");
+const button = form.querySelector(".btn--primary");
+const limit = Number(form.dataset.limit);
 
 function size(bytes) {
   if (bytes < 1024) return `${bytes} bytes`;
@@ -13,26 +19,93 @@ input.addEventListener("change", () => {
   if (!file) return;
   drop.querySelector("[data-drop-text]").textContent = file.name;
   drop.querySelector("[data-drop-detail]").textContent = `${size(file.size)}, click to choose another`;
+  showErrors({});
   const name = document.getElementById("id_name");
-  if (!name.value) name.value = file.name.replace(/\.[^.]+$/, "").slice(0, 100);
+  if (!name.value) name.value = file.name.replace(/(\.[^.]+?)(\.gz)?$/, "").slice(0, 100);
 });
 
 // The input covers the zone, so that dropping works without scripts; these only show it.
 for (const type of ["dragenter", "dragover"]) drop.addEventListener(type, () => drop.classList.add("is-over"));
 for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("is-over"));
 
-function selectLine(text, number) {
-  const lines = text.value.split("\n");
-  const start = lines.slice(0, number - 1).join("\n").length + (number > 1 ? 1 : 0);
-  text.focus();
-  text.setSelectionRange(start, start + (lines[number - 1]?.length ?? 0));
-  text.scrollTop = (number - 3) * parseFloat(getComputedStyle(text).lineHeight);
+// --- errors ----------------------------------------------------------------------------------------------------------
+
+function showErrors(errors) {
+  for (const old of form.querySelectorAll('[id^="id_"][id$="_error"]')) old.remove();
+  for (const control of form.querySelectorAll("[aria-invalid]")) control.removeAttribute("aria-invalid");
+  refused.hidden = true;
+  for (const [name, messages] of Object.entries(errors)) {
+    const control = document.getElementById(`id_${name}`);
+    if (!control) {
+      refuse(messages.join(" "));
+      continue;
+    }
+    const lines = messages.map((text) => element("p", { class: "field__error" }, icon("circle-alert"), element("span", {}, text)));
+    const box = control.closest("[data-drop]") ?? control;
+    box.after(element("div", { id: `id_${name}_error` }, ...lines));
+    control.setAttribute("aria-invalid", "true");
+    control.setAttribute("aria-describedby", `id_${name}_error`);
+  }
+  form.querySelector("[aria-invalid]")?.focus();
 }
 
-document.addEventListener("click", (event) => {
-  const link = event.target.closest("[data-line]");
-  const text = document.getElementById("id_text");
-  if (!link || !text.value) return;
-  document.querySelector('input[name="source"][value="paste"]').checked = true;
-  selectLine(text, Number(link.dataset.line));
+function refuse(text) {
+  refused.querySelector("p").textContent = text;
+  refused.hidden = false;
+}
+
+// --- sending ---------------------------------------------------------------------------------------------------------
+
+function show(fraction) {
+  progress.hidden = fraction === null;
+  if (fraction === null) return;
+  progress.querySelector("progress").value = fraction;
+  progress.querySelector("[role=status]").textContent = fraction < 1 ? `${Math.floor(100 * fraction)} % sent` : "Sent, looking at it…";
+}
+
+function stop() {
+  show(null);
+  button.disabled = false;
+}
+
+function receive(request) {
+  let answer = {};
+  try {
+    answer = JSON.parse(request.responseText);
+  } catch {
+    answer = { errors: { "": [request.responseText.length < 300 && request.status === 413 ? request.responseText : "The server could not take it. Try again."] } };
+  }
+  if (answer.location) {
+    location.assign(answer.location);
+    return;
+  }
+  stop();
+  showErrors(answer.errors ?? {});
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const source = new FormData(form).get("source");
+  const [file] = input.files;
+  if (source === "file" && file && file.size > limit) {
+    showErrors({ file: [`The file has ${size(file.size)}; your tenant's limit is ${size(limit)}.`] });
+    return;
+  }
+  showErrors({});
+  button.disabled = true;
+  const data = new FormData(form);
+  data.delete(source === "file" ? "text" : "file");
+  const request = new XMLHttpRequest();
+  request.open("POST", form.action || location.href);
+  request.setRequestHeader("X-Requested-With", "XMLHttpRequest");
+  request.upload.addEventListener("progress", ({ loaded, total }) => show(loaded / total));
+  request.addEventListener("load", () => receive(request));
+  request.addEventListener("error", () => {
+    stop();
+    refuse("The connection was lost while sending. Try again, or send it in pieces over the API, which goes on where it was cut.");
+  });
+  show(0);
+  request.send(data);
 });
+
+addEventListener("pageshow", stop);

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect
 
 from engine.events import Episode, Notice, RolloutGroup, Span
 from engine.spec.trial import TrialReport, TrialScore
-from portal.engine_room.services import note_heartbeat, store_report
 from portal.jobs.services import create_job, pause_job
 from portal.rewards.services import create_reward_version
 from portal.rewards.trial_services import take_in_report
-from tests.browser.conftest import PASSWORD, PHONE, WIDE, Complaints, Server, sign_in
+from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
-from tests.portal.engine_room.conftest import make_report
 from tests.portal.factories import Owned
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
@@ -98,7 +95,9 @@ def addresses(ours: Owned) -> list[str]:
     return [
         "/",
         "/datasets/",
+        "/datasets/?archived",
         "/datasets/new/",
+        f"/datasets/uploads/{ours.upload.pk}/",
         f"/datasets/{ours.dataset_version.dataset_id}/",
         "/rewards/",
         "/rewards/new/",
@@ -197,57 +196,54 @@ def test_forms_with_errors_and_open_folds_are_accessible(page: Page, ours: Owned
     page.get_by_role("radio", name="Paste rows").check()
     page.get_by_role("textbox", name="Rows").fill("nonsense")
     page.get_by_label("Name").fill("x")
-    page.get_by_role("button", name="Upload and check").click()
-    page.wait_for_load_state()
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("heading", name="Columns and split")).to_be_visible()
     assert violations(page) == []
 
 
-def report_engine() -> None:
-    """The engine is up: a pool with one worker of two, and shares."""
-    store_report(report=make_report())
-    note_heartbeat()
+def store(page: Page, tmp_path: Path, name: str, content: str) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    page.goto("/datasets/new/")
+    page.locator("#id_file").set_input_files(file)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    page.get_by_role("button", name="Check and store").click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
-def test_the_operators_pages_are_accessible_and_fit(
-    chromium: Browser,
-    portal: Server,
-    ours: Owned,
-    aside: Callable[..., Any],
-    complaints: Complaints,
-    viewport: dict[str, int],
-    scheme: str,
-) -> None:
-    aside(grow, ours)
-    aside(User.objects.create_superuser, "root", "root@example.org", PASSWORD)
-    context = chromium.new_context(base_url=portal.url, viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
-    complaints.watch(context)
-    page = context.new_page()
-    sign_in(page, "root")
-    found = {}
-    for state in ("silent", "up", "drained"):
-        if state == "up":
-            aside(report_engine)
-        if state == "drained":
-            page.goto("/engine/")
-            page.get_by_label("Reason").fill("new GPUs")
-            page.get_by_role("button", name="Drain the engine").click()
-        for address in ("/engine/", f"/engine/pools/{ours.job.base_model_id}/"):
-            page.goto(address)
-            found[f"{address} {state}"] = violations(page)
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > viewport["width"]:
-                found[f"{address} {state}"].append(f"{width} pixels wide")
-    context.close()
-    assert {address: faults for address, faults in found.items() if faults} == {}
+def test_what_is_wrong_with_a_dataset_is_accessible(page: Page, ours: Owned, tmp_path: Path) -> None:
+    sign_in(page, "ours")
+    store(page, tmp_path, "faulty.csv", "question,answer\nWhat is 1+1?,2\nonly one\n")
+    expect(page.get_by_role("heading", name="1 fault found, nothing was stored")).to_be_visible()
+    page.get_by_text("Metadata: every other column").click()
+    assert violations(page) == []
+    page.get_by_label("Leave the bad rows out").check()
+    page.get_by_role("button", name="Check and store").click()
+    expect(page.get_by_role("heading", name="faulty v1")).to_be_visible()
+    expect(page.get_by_text("All fit into the context")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("button", name="Delete").click()
+    assert violations(page) == []
+    store(page, tmp_path, "repeating.jsonl", '{"prompt": "a"}\n{"prompt": "b"}\n' * 2)
+    expect(page.get_by_role("heading", name="Some rows repeat others")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("radio", name="Drop them").first.check()
+    page.get_by_role("button", name="Check and store").click()
+    expect(page.get_by_role("heading", name="repeating v1")).to_be_visible()
+    page.goto("/")
+    assert violations(page) == []
 
 
-def test_the_engine_page_follows_the_engine(page: Page, ours: Owned, aside: Callable[..., Any]) -> None:
-    aside(User.objects.create_superuser, "root", "root@example.org", PASSWORD)
-    sign_in(page, "root")
-    page.goto("/engine/")
-    expect(page.get_by_text("The engine was never heard of.")).to_be_visible()
-    aside(report_engine)
-    expect(page.get_by_text("rollout-0")).to_be_visible(timeout=15_000)
-    expect(page.get_by_text("The engine was never heard of.")).to_be_hidden()
+def test_the_preview_follows_the_columns(page: Page, ours: Owned, tmp_path: Path) -> None:
+    sign_in(page, "ours")
+    file = tmp_path / "gsm.jsonl"
+    file.write_text('{"question": "What is 1+1?", "answer": "One and one.\\n#### 2"}\n')
+    page.goto("/datasets/new/")
+    page.locator("#id_file").set_input_files(file)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    answer = page.locator("#preview .chat__message--answer")
+    expect(answer).to_contain_text("2")
+    expect(answer).not_to_contain_text("One and one.")
+    page.get_by_label("Only what follows").fill("")
+    expect(answer).to_contain_text("One and one.")
+    page.get_by_label("Answer", exact=False).first.select_option("")
+    expect(answer).to_have_count(0)

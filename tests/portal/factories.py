@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -31,8 +32,9 @@ from engine.events import (
 from engine.spec import adapter_name
 from portal.adapters.models import AdapterVersion
 from portal.base_models.services import BUNDLED_ID
-from portal.datasets.models import DatasetVersion
+from portal.datasets.models import DatasetUpload, DatasetVersion
 from portal.datasets.services import create_dataset_version
+from portal.datasets.uploads import append_to_upload, create_upload
 from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.models import Job
@@ -61,6 +63,7 @@ class Owned:
     reward_trial: RewardTrial
     document_set: DocumentSet
     environment_token: EnvironmentToken
+    upload: DatasetUpload
 
     @cached_property
     def ids(self) -> dict[str, Any]:
@@ -79,6 +82,7 @@ class Owned:
             "adapter_id": self.adapter.pk,
             "document_set_id": self.document_set.pk,
             "environment_token_id": self.environment_token.pk,
+            "upload_id": self.upload.pk,
         }
 
 
@@ -141,7 +145,13 @@ def build_owned(name: str) -> Owned:
     document_set = create_document_set(tenant=tenant, user=user, name="manual", file=jsonl({"text": "Open from 8."}))
     environment_token = create_environment_token(tenant=tenant, user=user, name="server", value=f"secret-of-{name}")
     adapter = job.adapter_versions.get()
-    return Owned(user, tenant, dataset_version, reward_version, job, adapter, trial, document_set, environment_token)
+    upload = create_upload(tenant=tenant, user=user, name="being sent")
+    append_to_upload(
+        tenant=tenant, user=user, upload_id=upload.pk, stream=jsonl({"prompt": "1?"}, {"prompt": "2?"}), offset=0
+    )
+    return Owned(
+        user, tenant, dataset_version, reward_version, job, adapter, trial, document_set, environment_token, upload
+    )
 
 
 def jsonl(*rows: Any) -> io.BytesIO:
@@ -155,6 +165,15 @@ def write_adapter(job: Job, version: int, weights: bytes = WEIGHTS) -> Path:
     (folder / "adapter_model.safetensors").write_bytes(weights)
     (folder / "adapter_config.json").write_text('{"r": 16}')
     return folder
+
+
+def read_stream(response: Any) -> bytes:
+    """The body of a download."""
+
+    async def read() -> bytes:
+        return b"".join([chunk async for chunk in response.streaming_content])
+
+    return async_to_sync(read)()
 
 
 def make_events(job: Job, *payloads: Payload, first: int = 1) -> list[Event]:

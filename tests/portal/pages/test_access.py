@@ -14,7 +14,7 @@ from tests.portal.isolation import Route, assert_foreign, routes_with_ids
 NOT_PAGES = ("admin/", "engine/", "accounts/", "api/", "download/", "invitations/", "impersonation/")
 PLAIN = [
     "home",
-    "home-jobs",
+    "home-live",
     "datasets:list",
     "datasets:new",
     "rewards:list",
@@ -36,6 +36,7 @@ WITH_ID = routes_with_ids(without=NOT_PAGES)
 ACTIONS = (
     "pause/", "resume/", "cancel/", "steps/", "priority/", "revoke/", "switch/", "delete/", "replace/", "role/",
     "remove/", "resend/",
+    "archive/", "restore/", "text/",
 )  # fmt: skip
 GETTABLE = [route for route in WITH_ID if not route.pattern.endswith(ACTIONS)]
 
@@ -64,7 +65,7 @@ def test_signed_out_visitors_learn_nothing(client: Client, ours: Owned, route: R
     assert (answer.status_code, answer["Location"]) == (302, f"/accounts/login/?next={path}")
 
 
-@pytest.mark.parametrize("name", ["home-jobs", "jobs:list"])
+@pytest.mark.parametrize("name", ["home-live", "jobs:list"])
 def test_parts_of_a_page_are_never_the_sign_in_page(client: Client, db: None, name: str) -> None:
     assert client.get(reverse(name), headers={"HX-Request": "true"}).status_code == 401
 

@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from portal.datasets.models import Dataset
 from portal.jobs.form_layout import PRESETS
 from portal.jobs.forms import JobForm
 from portal.jobs.models import Job
@@ -20,74 +18,6 @@ from portal.tenants.models import ApiToken, Role
 from portal.tenants.services import add_member, create_user
 from tests.portal.factories import Owned, make_batch, status, step
 from tests.portal.factories import control as applied
-
-GOOD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n'
-BAD = '{"prompt": "1+1?", "answer": "2"}\n{"prompt": 5}\n'
-
-
-# --- datasets --------------------------------------------------------------------------------------------------------
-
-
-def upload(browser: Client, content: str | bytes, **fields: Any) -> Any:
-    file = SimpleUploadedFile("rows.jsonl", content.encode() if isinstance(content, str) else content)
-    return browser.post(
-        reverse("datasets:new"), {"name": "new", "source": "file", "held_out_percent": 10, "file": file, **fields}
-    )
-
-
-def test_an_uploaded_file_is_stored(browser: Client, ours: Owned) -> None:
-    answer = upload(browser, GOOD, held_out_percent=50)
-    version = Dataset.objects.get(name="new").versions.get()
-    assert answer["Location"] == f"{reverse('datasets:detail', args=[version.dataset_id])}?version=1"
-    assert (version.rows, version.held_out_rows) == (2, 1)
-
-
-def test_pasted_rows_are_stored(browser: Client, ours: Owned) -> None:
-    browser.post(reverse("datasets:new"), {"name": "new", "source": "paste", "text": GOOD, "held_out_percent": 0})
-    assert Dataset.objects.get(name="new").versions.get().rows == 2
-
-
-def test_a_faulty_line_is_named_and_the_file_is_opened_for_correction(browser: Client, ours: Owned) -> None:
-    answer = upload(browser, BAD)
-    assert answer.status_code == 400
-    assert not Dataset.objects.filter(name="new").exists()
-    (error,) = answer.context["invalid"].errors
-    assert (error.line, error.field) == (2, "prompt")
-    page = answer.content.decode()
-    assert 'data-line="2"' in page
-    form = answer.context["form"]
-    assert (form["source"].value(), form["text"].value(), form["name"].value()) == ("paste", BAD, "new")
-
-
-def test_a_large_faulty_file_is_not_echoed(browser: Client, ours: Owned) -> None:
-    answer = upload(browser, BAD + GOOD * 5000)
-    assert answer.context["form"]["source"].value() == "file"
-    assert len(answer.content) < 100_000
-
-
-def test_a_file_that_is_no_text_is_refused_in_words(browser: Client, ours: Owned) -> None:
-    answer = upload(browser, b"\x80\x81\xff\n")
-    assert answer.status_code == 400
-    assert answer.context["invalid"].errors[0].line == 1
-    assert answer.context["form"]["source"].value() == "file"
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "message"),
-    [
-        ({"source": "file"}, "file", "Choose a file."),
-        ({"source": "paste", "text": " \n"}, "text", "Paste at least one row."),
-        ({"source": "paste", "text": GOOD, "name": ""}, "name", "Give the dataset a name."),
-    ],
-)
-def test_what_is_missing_from_an_upload_is_said_at_the_field(
-    browser: Client, ours: Owned, fields: dict[str, str], field: str, message: str
-) -> None:
-    answer = browser.post(reverse("datasets:new"), {"name": "new", "held_out_percent": 10, **fields})
-    assert answer.status_code == 400
-    assert answer.context["form"].errors == {field: [message]}
-    assert f'id="id_{field}_error"' in answer.content.decode()
-
 
 # --- rewards ---------------------------------------------------------------------------------------------------------
 

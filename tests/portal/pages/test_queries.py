@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from engine.events import Notice
 from portal.datasets.services import create_dataset_version
+from portal.datasets.uploads import complete_upload, create_upload
 from portal.environments.services import create_document_set, create_environment_token
 from portal.jobs.services import create_job, ingest_events
 from portal.rewards.services import create_reward_version
@@ -23,6 +24,8 @@ from tests.portal.factories import Owned, jsonl, make_batch, published, rollout,
 def add_datasets(ours: Owned, number: int) -> None:
     file = jsonl({"prompt": "1?", "answer": 1}, {"prompt": "2?", "answer": 2})
     create_dataset_version(tenant=ours.tenant, user=ours.user, name=f"dataset {number}", file=file)
+    upload = create_upload(tenant=ours.tenant, user=ours.user, name=f"upload {number}")
+    complete_upload(tenant=ours.tenant, user=ours.user, upload_id=upload.pk)
 
 
 def add_rewards(ours: Owned, number: int) -> None:
@@ -42,7 +45,7 @@ def add_jobs(ours: Owned, number: int) -> None:
         reward_version=ours.reward_version,
         settings={},
     )
-    last = [status("succeeded", "Done.")] if number % 2 else []
+    last = [status("succeeded", "Done.")] if number % 2 else [Notice(level="warning", code="x", message="Slow.")]
     ingest_events(batch=make_batch(job, status("running", "Training."), step(1), step(2), published(job, 1), *last))
 
 
@@ -80,7 +83,8 @@ def count_queries(browser: Client, path: str) -> int:
     ("name", "add"),
     [
         ("home", add_jobs),
-        ("home-jobs", add_jobs),
+        ("home-live", add_jobs),
+        ("home", add_datasets),
         ("datasets:list", add_datasets),
         ("rewards:list", add_rewards),
         ("jobs:list", add_jobs),
