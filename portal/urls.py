@@ -4,11 +4,14 @@ from django.contrib import admin
 from django.urls import include, path
 
 from portal.adapters.download import download_adapter
+from portal.engine_room.exposition import metrics
 from portal.health import healthz, readyz
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
+    path("engine/", include("portal.engine_room.urls")),
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
     path("api/v1/", include("portal.api.urls")),
