@@ -2,6 +2,7 @@
 # make demo    two tenants train side by side; Ctrl-C ends it
 # make up      the installation without demo data
 # make test    every check and test
+# make test-postgres   the portal's tests on a PostgreSQL of their own, where one is installed
 # make bench   measures everything on this machine (QUICK=1: in minutes; PARTS=A,B: some parts); var/bench/report.html
 ACCEL ?= cpu
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -20,7 +21,7 @@ else ifeq ($(ACCEL),cpu)
 TORCH := --torch-backend cpu
 endif
 
-.PHONY: setup demo up test bench lint lock clean
+.PHONY: setup demo up test test-postgres bench lint lock clean
 
 setup: $(STAMP)
 	$(BIN)/python -m engine prepare
@@ -52,6 +53,9 @@ test: $(STAMP) lint
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks --size $(if $(QUICK),quick,full) $(if $(PARTS),--parts $(PARTS))
+
+test-postgres: $(STAMP)
+	$(BIN)/python -m tests.postgres
 
 # The CPU lock takes torch's CPU build, whose version ends in +cpu; triton is dead weight without a GPU.
 lock:

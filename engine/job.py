@@ -20,6 +20,7 @@ from engine.best_version import EvaluationHistory
 from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
 from engine.doctor import Doctor
+from engine.drain import held, paused_on_request
 from engine.evaluation import Evaluations
 from engine.events import (
     AdapterRemoved,
@@ -32,6 +33,7 @@ from engine.events import (
 )
 from engine.failures import REASONED, JobFailed
 from engine.ledger import Ledger
+from engine.logs import job_id
 from engine.pool import Pool
 from engine.progress import Progress
 from engine.prompts import load_prompts
@@ -81,6 +83,7 @@ class JobRun:
         self._errors = RewardErrors(spec)
         self._errors.restore(progress.reward_errors)
         self._stopping = False
+        self._held = ""
         self._ran_before = progress.ran_seconds
         self._started = time.monotonic()
         self._set_steps()
@@ -93,10 +96,21 @@ class JobRun:
         self._set_steps()
         if self._pool is not None:
             self._pool.register(self.spec, control.priority)
+        self._obey()
+
+    def hold(self, reason: str) -> None:
+        """The operator drains the engine: pause, whatever the tenant wants. Empty: the drain is over."""
+        self._held = reason
+        self._obey()
+
+    def _obey(self) -> None:
         if self._is_stopped() and self._task is not None and not self._stopping:
             self._task.cancel()
 
     def _is_stopped(self) -> bool:
+        return bool(self._held) or self._is_unwanted()
+
+    def _is_unwanted(self) -> bool:
         return self._control is not None and (self._control.cancelled or self._control.paused)
 
     def _set_steps(self) -> None:
@@ -125,6 +139,7 @@ class JobRun:
     async def run(self) -> None:
         """Bring the job to its end, or to a pause, and report it."""
         self._task = asyncio.current_task()
+        job_id.set(self.spec.job_id)
         try:
             if self._is_stopped():
                 raise asyncio.CancelledError
@@ -164,13 +179,15 @@ class JobRun:
             self._catch_up(commit)
 
     def _stop(self) -> None:
-        """The tenant cancelled or paused the job. What was being drawn is dropped; what was committed stays."""
-        assert self._control is not None
-        if self._control.cancelled:
+        """The tenant cancelled or paused the job, or the engine is drained. What was being drawn is dropped; what was
+        committed stays."""
+        step, steps = self._progress.step, self.spec.training.steps
+        if self._control is not None and self._control.cancelled:
             self._end("cancelled", "Cancelled on request.")
-        else:
-            step, steps = self._progress.step, self.spec.training.steps
-            self._status("paused", f"Paused on request after step {step} of {steps}.", "Resume it to go on from there.")
+        elif self._is_unwanted():
+            self._report(paused_on_request(step, steps))
+        elif self._held:  # else whoever stopped it changed their mind, and the controller runs it again
+            self._report(held(self._held, step, steps))
 
     def _finish_early(self, why: str) -> None:
         """End before all steps are made, keeping what was learnt; without any step the job failed."""

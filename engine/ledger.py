@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.events import TERMINAL_STATUSES, Event, EventBatch, Payload, StatusChanged
 from engine.progress import Progress
-from engine.spec import JobControl, JobSpec, PoolControl
+from engine.spec import DrainControl, JobControl, JobSpec, PoolControl
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     UNIQUE (job_id, seq)
 );
 CREATE TABLE IF NOT EXISTS pools (base_model_id TEXT PRIMARY KEY, control TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS operator (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 
@@ -122,6 +123,36 @@ class Ledger:
                 (base_model_id, control.model_dump_json()),
             )
         return True
+
+    # --- the engine as a whole ---
+
+    def drain_control(self) -> DrainControl | None:
+        """Whether the operator wants work to be taken; None: nothing was said."""
+        row = self._db.execute("SELECT value FROM operator WHERE name = 'drain'").fetchone()
+        return DrainControl.model_validate_json(row[0]) if row else None
+
+    def store_drain_control(self, control: DrainControl) -> bool:
+        """Store it; False where it is no newer than what is stored."""
+        with self._transaction():
+            known = self.drain_control()
+            if known is not None and known.revision >= control.revision:
+                return False
+            self._db.execute("INSERT OR REPLACE INTO operator VALUES ('drain', ?)", (control.model_dump_json(),))
+        return True
+
+    def pool_revisions(self) -> dict[str, int]:
+        """Of the ``PoolControl`` stored, by base model."""
+        rows = self._db.execute("SELECT base_model_id, json_extract(control, '$.revision') FROM pools")
+        return dict(rows.fetchall())
+
+    def count_unfinished(self) -> dict[str, int]:
+        """Jobs that have not ended, by state."""
+        rows = self._db.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall()
+        return {status: count for status, count in rows if status not in TERMINAL_STATUSES}
+
+    def count_pending(self) -> int:
+        """Events the portal has not acknowledged."""
+        return int(self._db.execute("SELECT count(*) FROM outbox").fetchone()[0])
 
     # --- events ---
 

@@ -111,11 +111,18 @@ class Pool:
         self._rollout.scale(rollout_workers)
 
     def describe(self) -> dict[str, Any]:
-        """For a person: the rollout workers, and what waits for rollout and trainer."""
+        """For a person: fields of ``engine.spec.PoolState`` as JSON."""
         return {
             "rollout_workers": self._rollout.describe(),
             "waiting_for_rollout": self.admission.depth,
             "waiting_for_trainer": self.lane.depth,
+            "lane_busy": self.lane.busy,
+            "kv_budget_tokens": int(self.admission.budget),
+            "kv_granted_tokens": int(self.admission.granted),
+            "adapters": self._rollout.published,
+            "adapter_slots": self._config.adapter_slots,
+            "rollout_shares": [share.model_dump() for share in self.admission.describe()],
+            "trainer_shares": [share.model_dump() for share in self.lane.describe()],
         }
 
     def register(self, spec: JobSpec, priority: int) -> None:

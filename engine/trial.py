@@ -107,8 +107,13 @@ class Trials:
         self._news = asyncio.Event()
         self._room = asyncio.Semaphore(RUNNING_AT_ONCE)
 
-    def start(self, trial_id: str, spec: dict[str, Any]) -> None:
-        """Run a trial; a known one only reports once more. An invalid spec ends it with its reason."""
+    @property
+    def running(self) -> int:
+        """Trials that have not ended."""
+        return sum(trial.task is not None for trial in self._trials.values())
+
+    def start(self, trial_id: str, spec: dict[str, Any], refusal: str = "") -> None:
+        """Run a trial; a known one only reports once more. An invalid spec, or ``refusal``, ends it with its reason."""
         known = self._trials.get(trial_id)
         if known is not None:
             self._say(known, known.report.state, known.report.reason, again=True)
@@ -125,7 +130,9 @@ class Trials:
             where = ".".join(str(part) for part in fault["loc"])
             self._say(trial, "failed", f"Invalid trial: {where}: {fault['msg']}")
             return
-        if parsed.ask_until is not None and time.time() > parsed.ask_until:
+        if refusal:
+            self._say(trial, "failed", refusal)
+        elif parsed.ask_until is not None and time.time() > parsed.ask_until:
             self._say(trial, "failed", "The engine was not up in time. Start the test again.")
         else:
             trial.task = asyncio.get_running_loop().create_task(self._run(trial, parsed), name=f"trial {trial_id}")

@@ -14,11 +14,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 http_application = get_asgi_application()
 
 from portal.datasets.body_limit import BodyLimit  # noqa: E402 (needs the apps loaded)
+from portal.engine_room.middleware import CountedSockets  # noqa: E402
 from portal.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(http_application),
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": AllowedHostsOriginValidator(CountedSockets(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

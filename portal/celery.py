@@ -22,6 +22,8 @@ TENANT_SWEEP_SECONDS = 300
 QUOTA_SWEEP_SECONDS = 60
 DELIVERIES_QUEUE = "deliveries"
 DELIVERY_SWEEP_SECONDS = 5
+BEAT_SECONDS = 15
+PRUNE_SECONDS = 3600
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -105,3 +107,14 @@ def deliver_regularly(sender, **kwargs) -> None:
     if consumes(sender, DELIVERIES_QUEUE):
         look()
         sender.timer.call_repeatedly(DELIVERY_SWEEP_SECONDS, look)
+
+
+@worker_ready.connect
+def show_signs_of_life(sender, **kwargs) -> None:
+    """Beat through the broker, so that a beat proves broker, worker and database; forget old spans."""
+    from portal.engine_room.tasks import beat, prune_spans
+
+    if consumes(sender, EVENTS_QUEUE):
+        beat.delay()
+        sender.timer.call_repeatedly(BEAT_SECONDS, beat.delay)
+        sender.timer.call_repeatedly(PRUNE_SECONDS, prune_spans.delay)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONCE, NONE, SELF
+from pythonjsonlogger.core import RESERVED_ATTRS
 
 env = environ.Env()
 
@@ -69,6 +70,7 @@ INSTALLED_APPS = [
     "portal.rollouts",
     "portal.usage",
     "portal.webhooks",
+    "portal.engine_room",
     "portal.live",
     "portal.api",
     "portal.ops",
@@ -76,6 +78,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "portal.audit.middleware.RequestIdMiddleware",
+    "portal.engine_room.middleware.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -273,9 +276,9 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
-        "RepeatsEnum": "portal.api.dataset_serializers.REPEATS",
         "RewardTrialState": "portal.rewards.models.TrialState",
         "DeliveryState": "portal.webhooks.models.State",
+        "RepeatsEnum": "portal.api.dataset_serializers.REPEATS",  # two fields have these choices
     },
 }
 
@@ -285,21 +288,47 @@ USE_TZ = True
 API_STREAM_SECONDS = env.int("API_STREAM_SECONDS", default=3600)
 DOWNLOAD_LINK_SECONDS = env.int("DOWNLOAD_LINK_SECONDS", default=15 * 60)
 
+# --- logs and metrics ------------------------------------------------------------------------------------------------
+
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+"""What Prometheus sends as ``Authorization: Bearer ...`` to read /metrics; empty: nobody reads it by token."""
+METRICS_NETWORKS = env.list("METRICS_NETWORKS", default=[])
+"""Networks whose addresses read /metrics without a token, e.g. ``10.0.0.0/8``; see the README for proxies."""
+
+LOG_FORMAT = env.str("LOG_FORMAT", default="text")
+"""``text`` or ``json``: one object a line."""
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"origin": {"()": "portal.audit.context.OriginFilter"}},
     "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s %(tenant_id)s]: %(message)s"}
+        "text": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s %(tenant_id)s %(job_id)s]: %(message)s"},
+        "json": {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(tenant_id)s %(job_id)s",
+            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            # Left out: addresses that are permissions, what Celery's messages hold, a second copy with colours.
+            "reserved_attrs": [*RESERVED_ATTRS, "request", "data", "color_message"],
+        },
     },
     "handlers": {
         "stdout": {
             "class": "logging.StreamHandler",
             "stream": "ext://sys.stdout",
-            "formatter": "line",
+            "formatter": "json" if LOG_FORMAT == "json" else "text",
             "filters": ["origin"],
         }
     },
-    "loggers": {"axes": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},  # httpx would log tenants' addresses
+    "loggers": {
+        "axes": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},  # it would log tenants' addresses
+        # Several tasks a second, of no news; failures are logged.
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        # The web server's own lines in our form; of requests portal.requests tells, with their ids.
+        "uvicorn": {"handlers": [], "propagate": True},
+        "uvicorn.error": {"handlers": [], "propagate": True},
+        "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},
+    },
     "root": {"handlers": ["stdout"], "level": env.str("LOG_LEVEL", default="INFO")},
 }

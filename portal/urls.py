@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from portal.adapters.download import download_adapter
+from portal.engine_room.exposition import metrics
 from portal.health import healthz, readyz
 
 handler400 = "portal.failures.bad_request"
@@ -14,6 +15,8 @@ handler500 = "portal.failures.server_error"
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
+    path("engine/", include("portal.engine_room.urls")),
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
     path("api/v1/", include("portal.api.urls")),

@@ -142,6 +142,11 @@ class RolloutWorkers:
             for seat in self._seats.values()
         ]
 
+    @property
+    def published(self) -> int:
+        """Adapter versions that requests may name."""
+        return len(self._versions)
+
     # --- requests ---
 
     async def generate(self, request: RolloutRequest, claim: float) -> list[Completion]:

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from engine.scheduling.shares import FairShares
+from engine.spec import TenantShare
 
 
 @dataclass
@@ -74,6 +75,10 @@ class Admission:
     def depth(self) -> int:
         """How many requests wait."""
         return len(self._shares)
+
+    def describe(self) -> list[TenantShare]:
+        """For a person: tokens by tenant; see ``FairShares.describe``."""
+        return self._shares.describe()
 
     def _give_back(self, tokens: float) -> None:
         self.granted -= tokens

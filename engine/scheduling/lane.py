@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from engine.scheduling.shares import FairShares
+from engine.spec import TenantShare
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class Lane:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._shares = FairShares()
+        self._shares = FairShares(clock)
         self._busy = False
 
     async def run(
@@ -59,6 +60,15 @@ class Lane:
     def depth(self) -> int:
         """How many pieces wait."""
         return len(self._shares)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a piece is being worked on."""
+        return self._busy
+
+    def describe(self) -> list[TenantShare]:
+        """For a person: seconds of the lane by tenant; see ``FairShares.describe``."""
+        return self._shares.describe()
 
     def _next(self) -> None:
         claim = self._shares.first()

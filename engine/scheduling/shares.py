@@ -12,7 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from engine.spec import TenantShare
+
+HALF_LIFE = 300.0
+"""Seconds after which what was used counts half in what people are shown."""
 
 
 @dataclass
@@ -35,6 +42,10 @@ class _Share:
 
     used: float = 0.0
     jobs: dict[str, float] = field(default_factory=dict)
+    weight: float = 1.0
+    recent: float = 0.0
+    """What was used, older use counted less; as of ``settled``. Only shown."""
+    settled: float = 0.0
     waiting: dict[int, Claim] = field(default_factory=dict)
     """By their order."""
     best: Claim | None = None
@@ -46,6 +57,10 @@ class _Share:
             self.best = min(claims, key=self.rank, default=None)
         return self.best
 
+    def settle(self, now: float) -> None:
+        self.recent *= 0.5 ** ((now - self.settled) / HALF_LIFE)
+        self.settled = now
+
     def rank(self, claim: Claim) -> tuple[float, int, float, int]:
         return self.used, -claim.priority, self.jobs[claim.job_id], claim.order
 
@@ -56,7 +71,8 @@ class FairShares:
     Finding the first costs a comparison for each tenant that waits, however many claims each of them has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._shares: dict[str, _Share] = {}
         self._waiting: dict[str, _Share] = {}
         """Those of tenants with claims."""
@@ -71,6 +87,7 @@ class FairShares:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         claim = Claim(tenant_id, job_id, weight, priority, size, next(self._orders), turn)
         share = self._shares.setdefault(tenant_id, _Share())
+        share.weight = weight
         if not share.waiting:
             share.used = max(share.used, self._virtual_time)
         if job_id not in share.jobs:
@@ -102,6 +119,8 @@ class FairShares:
         share = self._shares[claim.tenant_id]
         share.best = None
         share.used += amount / claim.weight
+        share.settle(self._clock())
+        share.recent += amount
         share.jobs[claim.job_id] = share.jobs.get(claim.job_id, 0.0) + amount
 
     def forget(self, tenant_id: str, job_id: str) -> None:
@@ -109,3 +128,15 @@ class FairShares:
         share = self._shares.get(tenant_id)
         if share is not None:
             share.jobs.pop(job_id, None)
+
+    def describe(self) -> list[TenantShare]:
+        """For a person: the tenants that wait or have used something lately. It is no part of whose turn it is."""
+        found = []
+        for tenant_id, share in self._shares.items():
+            share.settle(self._clock())
+            if share.waiting or share.recent > 1e-3:
+                used = max(0.0, share.recent)  # a corrected estimate may leave a little less than nothing
+                found.append(
+                    TenantShare(tenant_id=tenant_id, weight=share.weight, used=used, waiting=len(share.waiting))
+                )
+        return found

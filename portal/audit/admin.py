@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import models, transaction
-from django.forms import BaseModelFormSet, ModelForm
+from django.forms import BaseModelFormSet, CharField, ModelForm
 from django.http import HttpRequest
 
 from portal.audit.models import AuditEntry
@@ -81,6 +81,26 @@ class AuditedAdmin(admin.ModelAdmin):
                 self._record(request, "created", obj, {}, _values(obj))
             for obj, _ in formset.changed_objects:
                 self._record(request, "changed", obj, before[obj.pk], _values(obj))
+
+
+class ReasonedForm(ModelForm):
+    """Asks why, and does not take a change without an answer."""
+
+    audit_reason = CharField(
+        label="Reason",
+        max_length=300,
+        help_text="Why you change it; kept in the audit log, which the tenant's owners can read.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["audit_reason"].required = not self.instance._state.adding
+
+
+class ReasonedAdmin(AuditedAdmin):
+    """An ``AuditedAdmin`` that asks for the reason of each change."""
+
+    form = ReasonedForm
 
 
 @admin.register(AuditEntry)

@@ -26,6 +26,8 @@ class Origin:
     impersonating: bool = False
     tenant_id: str = ""
     """For the log lines of the request."""
+    job_id: str = ""
+    """The same: the job the request, or the batch of events, is about."""
 
 
 _origin: ContextVar[Origin | None] = ContextVar("origin", default=None)
@@ -48,10 +50,12 @@ def origin_of_request(origin: Origin) -> Iterator[Origin]:
 
 
 class OriginFilter(logging.Filter):
-    """Gives each log record ``request_id`` and ``tenant_id``, a dash where there is none."""
+    """Gives each log record ``request_id``, ``tenant_id`` and ``job_id``, a dash where there is none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        origin = current_origin()
+        # Django tells of failed requests when they are over, and hands the request along.
+        origin = getattr(getattr(record, "request", None), "origin", None) or current_origin()
         record.request_id = origin.request_id or "-"
         record.tenant_id = origin.tenant_id or "-"
+        record.job_id = getattr(record, "job_id", "") or origin.job_id or "-"  # a line may name its own
         return True

@@ -112,8 +112,11 @@ class Job(models.Model):
             return None
         if self.wants_cancelled:
             return CANCELLING
-        if self.wants_paused != (self.status == Status.PAUSED):
-            return PAUSING if self.wants_paused else RESUMING
+        if self.wants_paused and self.status != Status.PAUSED:
+            return PAUSING
+        # One that stays paused although the engine knows what the tenant wants is held by the operator, and says so.
+        if self.status == Status.PAUSED and not self.wants_paused and self.is_control_pending:
+            return RESUMING
         return None
 
     @property

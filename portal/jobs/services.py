@@ -293,7 +293,8 @@ def ingest_events(*, batch: EventBatch) -> dict[str, int]:
         changed = [job for job in jobs if advance_job(job)]
         acknowledged = {job.pk.hex: job.last_seq for job in jobs if job.last_seq}
         for job_id in by_job.keys() - {job.pk.hex for job in jobs}:
-            logger.warning("Dropped %d event(s) of job %s, which does not exist", len(by_job[job_id]), job_id)
+            words = "Dropped %d event(s) of job %s, which does not exist"
+            logger.warning(words, len(by_job[job_id]), job_id, extra={"job_id": job_id})
             acknowledged[job_id] = max(event.seq for event in by_job[job_id])
         transaction.on_commit(lambda: acknowledge_events(acknowledged))
         transaction.on_commit(lambda: wake_readers(changed))

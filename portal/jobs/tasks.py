@@ -8,6 +8,7 @@ from typing import Any
 from celery import shared_task
 
 from engine.events import ENGINE_READY, INGEST_EVENTS, EventBatch
+from portal.engine_room.services import note_ingested
 from portal.jobs import services
 from portal.jobs.outbox import send_commands
 
@@ -15,7 +16,9 @@ from portal.jobs.outbox import send_commands
 @shared_task(name=INGEST_EVENTS)
 def ingest_events(batch: dict[str, Any]) -> None:
     """Store a batch of the engine's events; one that fails comes again, for the engine hears no acknowledgement."""
-    services.ingest_events(batch=EventBatch.model_validate(batch))
+    parsed = EventBatch.model_validate(batch)
+    services.ingest_events(batch=parsed)
+    note_ingested(batch=parsed)
 
 
 @shared_task(name="portal.resend_commands")

@@ -17,6 +17,8 @@ from django.conf import settings
 
 SELF_TEST = [sys.executable, "-m", "engine.sandbox", "--save"]
 UNKNOWN = "unknown"
+CONFINED = ("bubblewrap", "landlock")
+"""Levels at which tenants' Python is run."""
 
 
 def environment() -> dict[str, str]:
@@ -50,7 +52,7 @@ async def run_self_test(say: Callable[[str], None]) -> None:
         await process.wait()
         raise
     found = await asyncio.to_thread(level)
-    if found in ("bubblewrap", "landlock"):
+    if found in CONFINED:
         say(f"Sandbox for tenants' Python: {found}; its self-test passed.")
     else:
         say("No sandbox for tenants' Python, so it is refused; `manage.py sandbox` says why.")

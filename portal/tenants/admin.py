@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from portal.audit.admin import AuditedAdmin
+from portal.audit.admin import AuditedAdmin, ReasonedAdmin
 from portal.read_only_admin import NoAdd, ReadOnly
 from portal.tenants.models import ApiToken, Impersonation, Invitation, Membership, Tenant
 
@@ -32,8 +32,8 @@ class MembershipInline(admin.TabularInline):
 
 
 @admin.register(Tenant)
-class TenantAdmin(AuditedAdmin):
-    list_display = ["name", "slug", "weight", "max_active_jobs", "max_dataset_bytes", "delete_at", "created_at"]
+class TenantAdmin(ReasonedAdmin):
+    list_display = ["name", "slug", "weight", "max_active_jobs", "max_dataset_bytes", "delete_at", "created_at", "more"]
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     inlines = [MembershipInline]
@@ -41,6 +41,15 @@ class TenantAdmin(AuditedAdmin):
     def get_readonly_fields(self, request, obj=None):
         """Limits of a tenant that exists are changed on the page of its quotas, with a reason."""
         return ["max_active_jobs", "max_dataset_bytes", "max_dataset_rows"] if obj is not None else []
+
+    @admin.display(description="More")
+    def more(self, tenant: Tenant) -> SafeString:
+        """Where else something of the tenant stands."""
+        jobs, entries = reverse("admin:jobs_job_changelist"), reverse("admin:audit_auditentry_changelist")
+        return format_html(
+            '<a href="{}?tenant__id__exact={}">Jobs</a> · <a href="{}?q={}">Audit log</a>',
+            jobs, tenant.pk, entries, tenant.name,
+        )  # fmt: skip
 
 
 @admin.register(Membership)

@@ -21,7 +21,17 @@ from portal.tenants.selectors import get_current_membership, get_membership, lac
 from portal.tenants.services import TOKEN_PREFIX
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS", "TRACE"}
-OWN_DOORS = ("/admin/", "/api/", "/static/", "/healthz", "/readyz", "/download/", "/invitations/")
+OWN_DOORS = (
+    "/admin/",
+    "/engine/",
+    "/metrics",
+    "/api/",
+    "/static/",
+    "/healthz",
+    "/readyz",
+    "/download/",
+    "/invitations/",
+)
 """Not pages inside a tenant: they know their user by themselves, or need none."""
 ACCOUNT = "/accounts/"
 TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[A-Za-z0-9_-]{20}")

@@ -113,6 +113,8 @@ def database_url() -> str:
     database = connections["default"].settings_dict
     if database["ENGINE"].endswith("sqlite3"):
         return f"sqlite:///{database['NAME']}"
+    if database["HOST"].startswith("/"):  # a unix socket's folder
+        return f"postgres://{database['USER']}@/{database['HOST']}/{database['NAME']}"
     address = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
     return f"postgres://{address}/{database['NAME']}"
 

@@ -19,6 +19,8 @@ ARGUMENT = re.compile(r"<(?:\w+:)?(\w+)>")
 
 OUTSIDE = {
     "admin/": "operators only; Django's own permissions",
+    "engine/": "operators only, 404 for everybody else",
+    "metrics": "operators and their Prometheus only, 404 for everybody else",
     "accounts/": "the signed-in user's own account; allauth",
     "impersonation/": "admins only, 404 for everybody else",
 }

@@ -4,6 +4,7 @@ import pytest
 from django.apps import apps
 from django.test import Client
 
+from portal.audit.models import AuditEntry
 from portal.tenants.services import create_api_token
 
 
@@ -43,3 +44,30 @@ def test_admin_pages_open(ours, operator, model):
     assert operator.get(f"/admin/{model}/").status_code == 200
     pk = apps.get_model(model.replace("/", ".")).objects.first().pk
     assert operator.get(f"/admin/{model}/{pk}/change/").status_code == 200
+
+
+@pytest.mark.parametrize("model", ["tenants/tenant", "base_models/basemodel"])
+def test_a_change_needs_a_reason(ours, operator, model):
+    kind = apps.get_model(model.replace("/", "."))
+    pk, before = kind.objects.first().pk, kind.objects.values().first()
+    address = f"/admin/{model}/{pk}/change/"
+    form = operator.get(address).context["adminform"].form
+    values = {name: value for name, value in form.initial.items() if value not in (None, False)}
+    management = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
+    changed = {**values, **management, "name": "New", "description": "New"}
+    answer = operator.post(address, changed)
+    assert answer.status_code == 200 and "audit_reason" in answer.context["adminform"].form.errors
+    assert kind.objects.values().first() == before
+    assert operator.post(address, {**changed, "audit_reason": "asked for"}).status_code == 302
+    assert AuditEntry.objects.filter(action=f"{kind._meta.model_name}.changed").get().reason == "asked for"
+
+
+def test_pages_lead_to_each_other(ours, operator):
+    assert "/engine/" in operator.get("/admin/").content.decode()
+    tenants = operator.get("/admin/tenants/tenant/").content.decode()
+    assert f"/admin/jobs/job/?tenant__id__exact={ours.tenant.pk}" in tenants
+    assert operator.get(f"/admin/jobs/job/?tenant__id__exact={ours.tenant.pk}").status_code == 200
+    assert operator.get(f"/admin/jobs/job/?base_model__id__exact={ours.job.base_model_id}").status_code == 200
+    events = operator.get(f"/admin/jobs/jobevent/?job__id__exact={ours.job.pk}")
+    assert events.context["cl"].result_count == 3
+    assert f"/engine/pools/{ours.job.base_model_id}/" in operator.get("/admin/base_models/basemodel/").content.decode()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from kombu.exceptions import OperationalError
 
 from portal.settings import kombu_url, read_or_create_secret_key
 
@@ -67,29 +66,6 @@ def test_the_secret_key_is_made_once_and_private(tmp_path):
 )
 def test_one_address_serves_broker_and_channel_layer(redis_py, kombu):
     assert kombu_url(redis_py) == kombu
-
-
-def test_readiness_names_the_level_of_the_sandbox(client, db, settings, tmp_path):
-    settings.MARLAAS_VAR = tmp_path
-    assert client.get("/readyz").json()["sandbox"] == "unknown"
-    (tmp_path / "sandbox.json").write_text('{"level": "landlock", "attacks": []}')
-    assert client.get("/readyz").json()["sandbox"] == "landlock"
-    (tmp_path / "sandbox.json").write_text("cut off {")
-    assert client.get("/readyz").json()["sandbox"] == "unknown"
-
-
-def test_probes(client, db, monkeypatch):
-    assert client.get("/healthz").json() == {"status": "ok"}
-    ready = client.get("/readyz")
-    assert (ready.status_code, ready.json()["checks"]) == (200, {"database": True, "broker": True})
-
-    def refuse(*args, **kwargs):
-        raise OperationalError("connection refused")
-
-    monkeypatch.setattr("portal.health.app.connection_for_write", refuse)
-    assert client.get("/readyz").status_code == 503
-    assert client.get("/readyz").json()["checks"] == {"database": True, "broker": False}
-    assert client.get("/healthz").status_code == 200
 
 
 def test_headers(client, db):

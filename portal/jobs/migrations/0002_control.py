@@ -5,10 +5,17 @@ from django.db import migrations, models
 
 
 def carry_over(apps, schema_editor):
-    """A request to cancel becomes the first revision, to be sent again; the steps wanted are those there are."""
-    Job = apps.get_model("jobs", "Job")
-    Job.objects.update(wanted_steps=models.F("steps"))
-    Job.objects.exclude(cancel_requested_at=None).update(wants_cancelled=True, control_revision=1)
+    """A request to cancel becomes the first revision, to be sent again; the steps wanted are those there are.
+
+    Each row is updated once: after a second time PostgreSQL checks its foreign keys at the end of the transaction, and
+    lets no column be removed before that.
+    """
+    asked = models.Q(cancel_requested_at__isnull=False)
+    apps.get_model("jobs", "Job").objects.update(
+        wanted_steps=models.F("steps"),
+        wants_cancelled=models.Case(models.When(asked, then=models.Value(True)), default=models.Value(False)),
+        control_revision=models.Case(models.When(asked, then=models.Value(1)), default=models.Value(0)),
+    )
 
 
 class Migration(migrations.Migration):

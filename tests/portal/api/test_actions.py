@@ -59,6 +59,9 @@ OF_A_BROWSER = {
     "tenants:invitation-accept": "a visitor without an account",
     "tenants:impersonation-start": "admins",
     "tenants:impersonation-end": "admins",
+    "engine_room:drain": "operators; tokens belong to tenants",
+    "engine_room:resume": "operators",
+    "engine_room:scale": "operators",
 }
 """Routes whose action means nothing to a program."""
 

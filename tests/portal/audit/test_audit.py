@@ -28,18 +28,21 @@ def actions(tenant):
 
 
 def test_every_service_writes(ours):
-    pause_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
-    cancel_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
-    cancel_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)  # changes nothing
     assert actions(ours.tenant) == [
         "tenant.created",
         "member.added",
         "dataset.uploaded",
         "reward.saved",
         "job.created",
-        "job.paused",
-        "job.cancelled",
+        "reward.tried",
+        "documents.uploaded",
+        "environment_token.created",
     ]
+    before = len(actions(ours.tenant))
+    pause_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
+    cancel_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
+    cancel_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)  # changes nothing
+    assert actions(ours.tenant)[before:] == ["job.paused", "job.cancelled"]
     paused = AuditEntry.objects.get(action="job.paused")
     assert (paused.before, paused.after) == ({"wants_paused": False}, {"wants_paused": True})
     assert (paused.actor_kind, paused.actor_label, paused.object_id) == ("user", "ours", str(ours.job.pk))
@@ -126,10 +129,14 @@ def test_who_acts(api, ours, admin_user):
     form = operator.get(f"/admin/tenants/tenant/{ours.tenant.pk}/change/").context["adminform"].form
     values = {name: value for name, value in form.initial.items() if value not in (None, False)}
     management = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
-    operator.post(f"/admin/tenants/tenant/{ours.tenant.pk}/change/", {**values, **management, "max_active_jobs": 9})
+    operator.post(
+        f"/admin/tenants/tenant/{ours.tenant.pk}/change/",
+        {**values, **management, "max_active_jobs": 9, "audit_reason": "a big week"},
+    )
     entry = AuditEntry.objects.get(action="tenant.changed")
     assert (entry.actor_kind, entry.actor_label, entry.tenant_id) == (ActorKind.ADMIN, "admin", ours.tenant.pk)
     assert (entry.before, entry.after) == ({"max_active_jobs": 4}, {"max_active_jobs": 9})
+    assert entry.reason == "a big week"
     create_dataset_version(
         tenant=ours.tenant, user=ours.user, name="later", file=jsonl({"prompt": "?"}, {"prompt": "!"})
     )
@@ -148,7 +155,8 @@ def test_filters(ours):
     assert {e.action for e in list_entries(ours.tenant, AuditFilter(action="job"))} == {"job.created"}
     assert {e.action for e in list_entries(ours.tenant, AuditFilter(action="member.added"))} == {"member.added"}
     assert not list_entries(ours.tenant, AuditFilter(actor="nobody"))
-    assert len(list_entries(ours.tenant, AuditFilter(actor="OUR"))) == 3
+    own = [e for e in entries if e.actor_label == "ours"]
+    assert list(list_entries(ours.tenant, AuditFilter(actor="OUR"))) == own and 0 < len(own) < len(entries)
     assert [e.action for e in list_entries(ours.tenant, AuditFilter(target=str(ours.job.pk)))] == ["job.created"]
     today = datetime.now(UTC).date()
     assert len(list_entries(ours.tenant, AuditFilter(since=today, until=today))) == len(entries)
@@ -160,10 +168,12 @@ def test_pages_by_cursor(ours):
     every = list(list_entries(ours.tenant))
     first = read_page(ours.tenant, limit=2)
     pause_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)  # comes on top, moves nothing
-    second = read_page(ours.tenant, before=first.next, limit=2)
-    third = read_page(ours.tenant, before=second.next, limit=2)
-    assert [*first.entries, *second.entries, *third.entries] == every
-    assert third.next is None
+    found, cursor = list(first.entries), first.next
+    while cursor is not None:
+        page = read_page(ours.tenant, before=cursor, limit=2)
+        assert 1 <= len(page.entries) <= 2
+        found, cursor = found + page.entries, page.next
+    assert found == every
 
 
 def test_the_page(browser, ours):

@@ -11,7 +11,7 @@ from portal.base_models.services import ensure_bundled_base_model
 from portal.errors import Conflict, InvalidInput, NotAllowed, QuotaExceeded
 from portal.jobs.models import Job
 from portal.jobs.outbox import send_commands
-from portal.jobs.selectors import summarize_job
+from portal.jobs.selectors import count_active_jobs, summarize_job
 from portal.jobs.services import cancel_job, extend_job, ingest_events, pause_job, resume_job, set_priority
 from portal.jobs.tasks import engine_ready
 from portal.tenants.models import Role, Tenant
@@ -261,6 +261,22 @@ def test_a_paused_job_can_be_cancelled_and_changed_with_the_quota_full(ours):
     change(ours, set_priority, priority=1)
     change(ours, extend_job, steps=5)
     change(ours, cancel_job)
+
+
+def test_a_job_the_operator_holds_says_so(ours):
+    held = status("paused", "The operator paused all jobs: new GPUs. Step 1 of 2 is done.", "It goes on by itself.")
+    report(ours, held)
+    ours.job.refresh_from_db()
+    assert (ours.job.transition, ours.job.state_label) == (None, "Paused")
+    assert ours.job.state_reason.startswith("The operator paused all jobs")
+    assert count_active_jobs(ours.tenant) == 1, "it keeps its place"
+    change(ours, pause_job)
+    change(ours, resume_job)
+    ours.job.refresh_from_db()
+    assert ours.job.state_label == "Resuming", "until the engine has answered"
+    report(ours, control(2), held)
+    ours.job.refresh_from_db()
+    assert ours.job.state_label == "Paused" and "operator" in ours.job.state_reason
 
 
 def race(*services):

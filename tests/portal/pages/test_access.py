@@ -11,7 +11,7 @@ from portal.tenants.services import add_member, create_user
 from tests.portal.factories import Owned
 from tests.portal.isolation import Route, assert_foreign, routes_with_ids
 
-NOT_PAGES = ("admin/", "accounts/", "api/", "download/", "invitations/", "impersonation/")
+NOT_PAGES = ("admin/", "engine/", "accounts/", "api/", "download/", "invitations/", "impersonation/")
 PLAIN = [
     "home",
     "home-live",
