@@ -84,7 +84,10 @@ class Job(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
-        indexes = [models.Index(fields=["tenant", "status"])]
+        indexes = [
+            models.Index(fields=["tenant", "status"]),
+            models.Index(fields=["tenant", "-created_at"], name="job_newest_of_tenant"),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["tenant", "idempotency_key"],

@@ -23,6 +23,7 @@ from portal.rewards.selectors import list_reward_functions
 from portal.tenants.models import Tenant
 from portal.usage.meters import list_limited_meters
 
+SHOWN_ACTIVE = 12
 SHOWN_FINISHED = 5
 SHOWN_ADAPTERS = 4
 
@@ -54,13 +55,16 @@ def home_sample(request: TenantRequest) -> HttpResponse:
 def _context(request: TenantRequest) -> dict[str, Any]:
     tenant = request.tenant
     jobs = list_jobs(tenant)
-    active = list(jobs.exclude(status__in=TERMINAL_STATUSES))
+    unfinished = jobs.exclude(status__in=TERMINAL_STATUSES)
+    active = list(unfinished[:SHOWN_ACTIVE])
+    more = unfinished.count() - len(active) if len(active) == SHOWN_ACTIVE else 0
     finished = list(jobs.filter(status__in=TERMINAL_STATUSES)[:SHOWN_FINISHED])
     histories = reward_histories([*active, *finished])
     adapters = list_adapter_versions(tenant).filter(final=True, removed=False)[:SHOWN_ADAPTERS]
     checklist = _checklist(tenant, has_jobs=bool(active or finished), has_adapters=bool(adapters))
     return {
         "active_jobs": [{"job": job, "rewards": histories[job.pk]} for job in active],
+        "more_active_jobs": more,
         "finished_jobs": [{"job": job, "rewards": histories[job.pk]} for job in finished],
         "adapters": adapters,
         "attention": list_attention(tenant, request.user),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 
 from django.test import Client
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from engine.events import Notice
 from portal.datasets.models import Dataset
+from portal.jobs.models import Job
 from portal.jobs.services import ingest_events
 from portal.rewards.models import RewardFunction
 from portal.tenants.models import ApiToken, Role
@@ -114,3 +116,15 @@ def test_limits_uploads_and_tokens(browser: Client, ours: Owned, theirs: Owned) 
     ]
     ApiToken.objects.filter(pk=token.pk).update(expires_at=timezone.now() - timedelta(days=2))
     assert attention(browser)[0][:2] == (True, "The API token script has expired")
+
+
+def test_of_many_jobs_under_way_some_are_shown_and_the_rest_counted(browser: Client, ours: Owned) -> None:
+    copies = []
+    for number in range(2_000):
+        job = Job.objects.get(pk=ours.job.pk)
+        job.pk, job.name, job.idempotency_key = uuid.uuid4(), f"copy {number}", ""
+        copies.append(job)
+    Job.objects.bulk_create(copies)
+    page = browser.get("/").content.decode()
+    assert page.count("<article") == 12
+    assert "1989 more under way" in page
