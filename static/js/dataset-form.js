@@ -14,7 +14,7 @@ function size(bytes) {
   return bytes < 1024 ** 2 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / 1024 ** 2).toFixed(1)} MB`;
 }
 
-input.addEventListener("change", () => {
+function showChosen() {
   const [file] = input.files;
   if (!file) return;
   drop.querySelector("[data-drop-text]").textContent = file.name;
@@ -22,7 +22,9 @@ input.addEventListener("change", () => {
   showErrors({});
   const name = document.getElementById("id_name");
   if (!name.value) name.value = file.name.replace(/(\.[^.]+?)(\.gz)?$/, "").slice(0, 100);
-});
+}
+
+input.addEventListener("change", showChosen);
 
 // The input covers the zone, so that dropping works without scripts; these only show it.
 for (const type of ["dragenter", "dragover"]) drop.addEventListener(type, () => drop.classList.add("is-over"));
@@ -109,3 +111,4 @@ form.addEventListener("submit", (event) => {
 });
 
 addEventListener("pageshow", stop);
+showChosen(); // chosen before this script ran

@@ -37,6 +37,7 @@ def test_every_service_writes(ours):
         "reward.tried",
         "documents.uploaded",
         "environment_token.created",
+        "webhook.created",
     ]
     before = len(actions(ours.tenant))
     pause_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
@@ -131,11 +132,11 @@ def test_who_acts(api, ours, admin_user):
     management = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
     operator.post(
         f"/admin/tenants/tenant/{ours.tenant.pk}/change/",
-        {**values, **management, "max_active_jobs": 9, "audit_reason": "a big week"},
+        {**values, **management, "weight": 2.5, "audit_reason": "a big week"},
     )
     entry = AuditEntry.objects.get(action="tenant.changed")
     assert (entry.actor_kind, entry.actor_label, entry.tenant_id) == (ActorKind.ADMIN, "admin", ours.tenant.pk)
-    assert (entry.before, entry.after) == ({"max_active_jobs": 4}, {"max_active_jobs": 9})
+    assert (entry.before, entry.after) == ({"weight": 1.0}, {"weight": 2.5})
     assert entry.reason == "a big week"
     create_dataset_version(
         tenant=ours.tenant, user=ours.user, name="later", file=jsonl({"prompt": "?"}, {"prompt": "!"})
