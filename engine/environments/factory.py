@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -12,10 +13,11 @@ from engine.data import Dataset, DatasetError
 from engine.environments.addresses import make_client
 from engine.environments.files import TenantFiles
 from engine.environments.openenv import OpenEnvEnvironment
-from engine.environments.protocol import Environment, Role
+from engine.environments.protocol import Environment, EpisodeError, Role
 from engine.environments.reasoning_gym import generate
 from engine.environments.remote import RemoteEnvironment
 from engine.environments.tools.environment import ToolsEnvironment, instructions
+from engine.environments.tools.python import RunsCode
 from engine.spec import Environment as EnvironmentSpec
 from engine.spec import HttpEnvironment, JobSpec, OpenEnv, ReasoningGym, Remote, Tools
 
@@ -48,7 +50,11 @@ def generate_rows(environment: EnvironmentSpec) -> Dataset:
 class Environments:
     """The environments of all jobs of a worker. Use it from one event loop."""
 
-    def __init__(self, tenant_files: Path | None, allow_private: bool) -> None:
+    def __init__(
+        self, tenant_files: Path | None, allow_private: bool, sandbox: Callable[[], RunsCode] | None = None
+    ) -> None:
+        """``sandbox``: where tools run programs; see ``ToolsEnvironment.make``. None: there is no such tool here."""
+        self._sandbox = sandbox or _no_sandbox
         self._tenant_files = tenant_files
         self._allow_private = allow_private
         self._made: OrderedDict[tuple[str, str], asyncio.Task[Environment]] = OrderedDict()
@@ -81,7 +87,7 @@ class Environments:
         files = TenantFiles(self._tenant_files, spec.tenant_id)
         settings = spec.environment
         if isinstance(settings, Tools):
-            return await ToolsEnvironment.make(settings, files)
+            return await ToolsEnvironment.make(settings, files, spec.tenant_id, self._sandbox)
         assert isinstance(settings, HttpEnvironment)
         name = settings.token_name
 
@@ -97,3 +103,7 @@ class Environments:
         if self._client is None:
             self._client = make_client(self._allow_private)
         return RemoteEnvironment(settings, self._client, token)
+
+
+def _no_sandbox() -> RunsCode:
+    raise EpisodeError("the tool python cannot be used here: there is no sandbox")

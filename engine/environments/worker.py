@@ -62,7 +62,7 @@ class EnvironmentWorker:
         """
         self._rollout = rollout
         self._scorer = Scorer(grader_workers)
-        self._environments = Environments(tenant_files, allow_private)
+        self._environments = Environments(tenant_files, allow_private, self._scorer.sandbox)
         self._model_dir = model_dir
         self._renderer: asyncio.Future[ChatRenderer] | None = None
         self._closing: set[asyncio.Task[None]] = set()

@@ -115,6 +115,12 @@ class Scorer:
         by_sample = zip(*(columns[place] for place in leaves), strict=True)
         return [combine(reward.grader, scores) for scores in by_sample]
 
+    def sandbox(self) -> Sandbox:
+        """Where strangers' code runs, made when it is first asked for."""
+        if self._sandbox is None:
+            self._sandbox = self._make_sandbox()
+        return self._sandbox
+
     async def close(self) -> None:
         """End every process."""
         await self.graders.close()
@@ -133,9 +139,7 @@ class Scorer:
     async def _sandboxed(
         self, place: int, grader: Python | CodeTests, samples: Sequence[Sample], job: Job
     ) -> dict[int, Column]:
-        if self._sandbox is None:
-            self._sandbox = self._make_sandbox()
-        scores = await self._sandbox.score_batch(
+        scores = await self.sandbox().score_batch(
             grader, samples, tenant=job.tenant, owner=job.owner, timeout=job.timeout
         )
         return {place: scores}

@@ -43,7 +43,7 @@ class Tools(MultiTurn):
     """
 
     type: Literal["tools"] = "tools"
-    tools: list[Literal["calculator", "search"]] = Field(default=["calculator"], min_length=1)
+    tools: list[Literal["calculator", "search", "python"]] = Field(default=["calculator"], min_length=1)
     documents_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """What ``search`` finds, besides the ``documents`` in a row's metadata (a list of texts, or of objects with
     ``text`` and optionally ``title``): an uploaded file of such objects, one JSON object a line, named by its

@@ -191,7 +191,7 @@ ROWS: dict[str, tuple[str, str, str]] = {
 }
 ENVIRONMENT_TYPES: dict[str, tuple[str, str, str]] = {
     "single_turn": ("message-square", "Single turn", "The model answers once; the reward scores the answer."),
-    "tools": ("calculator", "Tools", "The model may calculate or search documents before it answers."),
+    "tools": ("calculator", "Tools", "The model may calculate, search documents or run Python before it answers."),
     "remote": ("external-link", "Remote server", "A server of yours plays the environment over HTTP."),
     "openenv": ("box", "OpenEnv", "A server of the OpenEnv standard."),
 }

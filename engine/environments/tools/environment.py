@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,13 +16,18 @@ from engine.environments.protocol import EpisodeError, Observation, Role, TurnMe
 from engine.environments.tools.calculator import Calculator
 from engine.environments.tools.calls import FORM, MalformedCall, ToolCall, parse_calls
 from engine.environments.tools.protocol import Tool, ToolError
+from engine.environments.tools.python import Python, RunsCode
 from engine.environments.tools.search import Index, Search
 from engine.spec import DatasetRow, Tools
 
 MAX_CALLS = 8
 """Calls of one reply that are answered."""
 
-TOOLS: dict[str, type[Calculator] | type[Search]] = {"calculator": Calculator, "search": Search}
+TOOLS: dict[str, type[Calculator] | type[Search] | type[Python]] = {
+    "calculator": Calculator,
+    "search": Search,
+    "python": Python,
+}
 
 
 def instructions(settings: Tools) -> str:
@@ -61,23 +67,35 @@ class ToolsEnvironment:
 
     roles: frozenset[Role] = frozenset({"tool"})
 
-    def __init__(self, settings: Tools, index: Index | None) -> None:
+    def __init__(self, settings: Tools, index: Index | None, tenant: str, sandbox: Callable[[], RunsCode]) -> None:
         self._settings = settings
         self._index = index
+        self._tenant = tenant
+        self._sandbox = sandbox
 
     @classmethod
-    async def make(cls, settings: Tools, files: TenantFiles) -> ToolsEnvironment:
-        """Read and index the job's documents, in a thread. Raises DatasetError."""
+    async def make(
+        cls, settings: Tools, files: TenantFiles, tenant: str, sandbox: Callable[[], RunsCode]
+    ) -> ToolsEnvironment:
+        """Read and index the job's documents, in a thread. Raises DatasetError.
+
+        ``sandbox``: where the tool ``python`` runs the tenant's programs; asked for by the first episode that has it.
+        """
         index = None
         if "search" in settings.tools and settings.documents_sha256:
             index = await asyncio.to_thread(lambda: Index(files.documents(settings.documents_sha256)))
-        return cls(settings, index)
+        return cls(settings, index, tenant, sandbox)
 
     async def start(self, row: DatasetRow, seed: int) -> ToolsEpisode:
         return ToolsEpisode({tool.name: tool for tool in self._make_tools(row)})
 
     def _make_tools(self, row: DatasetRow) -> list[Tool]:
-        return [self._search(row) if name == "search" else Calculator() for name in self._settings.tools]
+        make: dict[str, Callable[[], Tool]] = {
+            "calculator": Calculator,
+            "search": lambda: self._search(row),
+            "python": lambda: Python(self._sandbox(), self._tenant),
+        }
+        return [make[name]() for name in self._settings.tools]
 
     def _search(self, row: DatasetRow) -> Search:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
@@ -17,6 +18,7 @@ from engine.environments.tools.calculator import calculate
 from engine.environments.tools.calls import MalformedCall, ToolCall, parse_calls
 from engine.environments.tools.protocol import ToolError
 from engine.environments.tools.search import Index
+from engine.sandbox.pool import SandboxPool
 from engine.spec import SingleTurn, Tools
 from tests.engine.environments.playing import CALL, ROW, job
 
@@ -211,6 +213,62 @@ async def test_a_flood_of_calls_is_answered_in_part() -> None:
     assert [message.content for message in observation.messages] == ["42"] * 8 + [
         "Error: only the first 8 calls of a reply are answered."
     ]
+
+
+# --- Python ---
+
+
+@pytest.fixture
+async def sandbox():
+    pool = SandboxPool(2)
+    yield pool
+    await pool.close()
+
+
+async def run(sandbox: SandboxPool, code: str) -> str:
+    environments = Environments(None, False, lambda: sandbox)
+    episode = await (await environments.get(job(Tools(tools=["python"])))).start(ROW, 0)
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    observation = await episode.reply(f"<tool_call>{call}</tool_call>")
+    assert not observation.done and observation.parts == {"tool_calls": 1, "malformed_calls": 0}
+    return observation.messages[0].content
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("print(6 * 7)", "42"),
+        ("x = 6\nx * 7", "42"),
+        ("def double(n):\n    return 2 * n\ndouble(21)", "42"),
+        ("import sympy\nsympy.factorint(42)", "{2: 1, 3: 1, 7: 1}"),
+        ("import sys\nprint('so far')\nsys.exit(3)", "so far"),
+        ("x = 1", "(nothing was printed)"),
+    ],
+)
+async def test_a_program_is_answered_with_what_it_prints(sandbox: SandboxPool, code: str, says: str) -> None:
+    assert await run(sandbox, code) == says
+
+
+async def test_what_is_wrong_with_a_program_is_said_with_its_line(sandbox: SandboxPool) -> None:
+    said = await run(sandbox, "x = 1\ny = x / 0\n")
+    assert 'File "program", line 2' in said and said.endswith("ZeroDivisionError: division by zero")
+    assert "SyntaxError" in await run(sandbox, "print(")
+    assert (await run(sandbox, "while True: pass")).startswith("Error: the program was stopped: timed out after 5 s")
+    assert "PermissionError" in await run(sandbox, "open('/etc/passwd')") or "FileNotFoundError" in await run(
+        sandbox, "open('/etc/passwd')"
+    )
+
+
+async def test_no_program_sees_what_another_has_left(sandbox: SandboxPool) -> None:
+    await run(sandbox, "import builtins\nbuiltins.left = 1\nkept = 2")
+    said = await asyncio.gather(*(run(sandbox, f"print({n})\nkept, left") for n in range(4)))
+    assert all(answer.endswith("NameError: name 'kept' is not defined") for answer in said)
+    assert [answer.splitlines()[0] for answer in said] == ["0", "1", "2", "3"]
+
+
+async def test_without_a_sandbox_the_episode_ends_and_says_why() -> None:
+    with pytest.raises(EpisodeError, match="python cannot be used here"):
+        await run(SandboxPool(2, level="none"), "1")
 
 
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "cat"}}</tool_call>'
