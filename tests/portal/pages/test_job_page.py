@@ -52,7 +52,8 @@ def test_a_failed_job_says_why_and_what_to_do(browser: Client, ours: Owned) -> N
     feed(ours, status("failed", "The rewards never varied.", "Choose a reward with part marks."))
     page = page_of(browser, ours)
     assert "The rewards never varied." in page and "Choose a reward with part marks." in page
-    assert "cancel-dialog" not in page and "data-live-state" not in page
+    assert "cancel-dialog" not in page and 'data-finished="true"' in page
+    assert "data-live-state" not in page.partition("<main")[2]
 
 
 def test_completions_are_shown_as_text(browser: Client, ours: Owned) -> None:
