@@ -62,7 +62,8 @@ class _Share:
         self.settled = now
 
     def rank(self, claim: Claim) -> tuple[float, int, float, int]:
-        return self.used, -claim.priority, self.jobs[claim.job_id], claim.order
+        # A job that was forgotten may still have claims, whose callers are about to be cancelled.
+        return self.used, -claim.priority, self.jobs.get(claim.job_id, 0.0), claim.order
 
 
 class FairShares:
@@ -124,7 +125,7 @@ class FairShares:
         share.jobs[claim.job_id] = share.jobs.get(claim.job_id, 0.0) + amount
 
     def forget(self, tenant_id: str, job_id: str) -> None:
-        """A job ended: drop its record, and its tenant's when that was the last."""
+        """A job ended, or is paused: drop its record. Claims it still has are served as any other."""
         share = self._shares.get(tenant_id)
         if share is not None:
             share.jobs.pop(job_id, None)

@@ -47,3 +47,18 @@ async def test_showing_does_not_change_whose_turn_it_is():
     shares.describe()
     claim = shares.first()
     assert claim is not None and claim.tenant_id == "b"
+
+
+async def test_a_job_that_is_forgotten_while_it_waits_keeps_nobody_else_from_its_turn():
+    """A paused or cancelled job is forgotten before the callers that wait on its behalf are cancelled."""
+    shares = FairShares(Clock())
+    left = shares.add("a", "paused", weight=1, priority=0, size=5)
+    ours = shares.add("a", "going on", weight=1, priority=0, size=5)
+    theirs = shares.add("b", "another", weight=1, priority=0, size=5)
+    shares.forget("a", "paused")
+    served = []
+    while claim := shares.first():
+        shares.take(claim)
+        shares.charge(claim, 5)
+        served.append(claim)
+    assert {id(claim) for claim in served} == {id(left), id(ours), id(theirs)}
