@@ -7,11 +7,11 @@ import math
 import statistics
 from collections import defaultdict
 
-from engine.events import AdapterPublished, Episode, RolloutGroup
+from engine.events import AdapterPublished, Episode, RolloutGroup, Span
 from engine.reward_errors import scored
 from engine.spec import JobSpec, adapter_name
 from engine.training.advantages import has_signal
-from engine.types import Commit, Group, Trajectory
+from engine.types import Commit, Group, StepResult, Trajectory
 
 SOLVED = 0.999
 """A total from here on counts as correct in ``accuracy``."""
@@ -129,3 +129,14 @@ def describe_silence(groups: list[Group], batches: int) -> str:
 def finite(metrics: dict[str, float]) -> dict[str, float]:
     """Without what cannot be reported: not a number, or infinite."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def step_spans(result: StepResult, queued: float, trained: float, published: float) -> list[Span]:
+    """The waiting for the lane, the update and the publish (the commit included) of a step; seconds since the epoch."""
+    start = max(queued, trained - result.metrics["train_seconds"])
+    tokens = int(result.metrics["tokens_trained"])
+    return [
+        Span(stage="queue", worker="trainer", start=queued, end=start),
+        Span(stage="train", worker="trainer", start=start, end=trained, tokens=tokens),
+        Span(stage="publish", worker="rollout", start=trained, end=published),
+    ]

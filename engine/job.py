@@ -15,22 +15,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from engine.actors import LostActor
-from engine.batches import batch_metrics, describe_silence, finite, published_event, rollout_events
+from engine.batches import batch_metrics, describe_silence, finite, published_event, rollout_events, step_spans
 from engine.best_version import EvaluationHistory
 from engine.collector import Collector, DrawnBatch
 from engine.config import EngineConfig
 from engine.doctor import Doctor
 from engine.drain import held, paused_on_request
 from engine.evaluation import Evaluations
-from engine.events import (
-    AdapterRemoved,
-    JobStatus,
-    Notice,
-    Payload,
-    Span,
-    StatusChanged,
-    StepCommitted,
-)
+from engine.events import AdapterRemoved, JobStatus, Notice, Payload, Span, StatusChanged, StepCommitted
 from engine.failures import REASONED, JobFailed
 from engine.ledger import Ledger
 from engine.logs import job_id
@@ -164,7 +156,7 @@ class JobRun:
             await self._release()
 
     async def _settle(self) -> None:
-        """Before an early end: drop what is being drawn, let a step that was begun be committed, and report it."""
+        """Before an early end: drop what is being drawn, let a commit that was begun be written, and report it."""
         self._stopping = True
         self._drop_drawing()
         try:
@@ -327,18 +319,10 @@ class JobRun:
         self._prune()
 
     def _report_step(
-        self,
-        drawn: DrawnBatch,
-        judged: Judged,
-        result: StepResult,
-        queued: float,
-        trained: float,
-        probe_gap: float,
+        self, drawn: DrawnBatch, judged: Judged, result: StepResult, queued: float, trained: float, probe_gap: float
     ) -> None:
         assert self._pool
         published = time.time()
-        train_start = max(queued, trained - result.metrics["train_seconds"])
-        tokens = int(result.metrics["tokens_trained"])
         accelerator_seconds = result.metrics["train_seconds"] + self._pool.rollout_seconds(self.spec.job_id)
         step = result.commit.step
         self._progress.count(result.commit, result.metrics, accelerator_seconds)
@@ -357,9 +341,7 @@ class JobRun:
             *notices,
             *rollout_events(step, drawn.groups, judged.shown),
             *drawn.spans,
-            Span(stage="queue", worker="trainer", start=queued, end=train_start),
-            Span(stage="train", worker="trainer", start=train_start, end=trained, tokens=tokens),
-            Span(stage="publish", worker="rollout", start=trained, end=published),
+            *step_spans(result, queued, trained, published),
         )
 
     def _silent_batch(self, drawn: DrawnBatch, judged: Judged) -> str:

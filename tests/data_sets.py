@@ -13,9 +13,14 @@ import pytest
 FOLDER = Path(os.environ.get("MARLAAS_TEST_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
 
-def read_json_lines(name: str) -> list[dict[str, Any]]:
-    """The objects of a file such as ``gsm8k/test.jsonl``. Skips the test where there is none."""
+def find(name: str) -> Path:
+    """A file such as ``gsm8k/test.jsonl``. Skips the test where there is none."""
     path = FOLDER / name
     if not path.is_file():
         pytest.skip(f"{name} is not at hand; set MARLAAS_TEST_DATA to the folder of data sets")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return path
+
+
+def read_json_lines(name: str) -> list[dict[str, Any]]:
+    """The objects of a file; see ``find``."""
+    return [json.loads(line) for line in find(name).read_text(encoding="utf-8").splitlines()]

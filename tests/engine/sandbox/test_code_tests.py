@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +12,9 @@ import pytest
 from engine.sandbox.pool import SandboxPool
 from engine.spec import CodeTests, DatasetRow, Message
 from engine.types import Sample, Score
+from tests.data_sets import find
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-DATA = Path(os.environ.get("MARLAAS_TEST_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
-HUMAN_EVAL = DATA / "humaneval" / "HumanEval.jsonl.gz"
 
 PREFIX = '''import math
 
@@ -118,10 +114,9 @@ async def test_a_missing_value_is_the_rewards_error(pool: SandboxPool) -> None:
     assert result.error_kind == "grader" and "row.metadata.tests" in result.reason
 
 
-@pytest.mark.skipif(not HUMAN_EVAL.exists(), reason="HumanEval is not here; MARLAAS_TEST_DATA names its folder")
 async def test_humaneval(pool: SandboxPool) -> None:
     """Every canonical solution scores 1, as continuation and as fenced program; every broken one 0."""
-    with gzip.open(HUMAN_EVAL, "rt") as lines:
+    with gzip.open(find("humaneval/HumanEval.jsonl.gz"), "rt") as lines:
         problems = [json.loads(line) for line in lines]
     assert len(problems) == 164
 

@@ -16,7 +16,7 @@ from portal.datasets.lengths import prompt_histogram
 from portal.datasets.models import Dataset, DatasetUpload, DatasetVersion
 from portal.datasets.selectors import list_rows
 from portal.datasets.services import create_dataset_version
-from tests.data_sets import FOLDER
+from tests.data_sets import find
 from tests.portal.factories import Owned, jsonl, read_stream
 from tests.portal.pages.test_queries import add_jobs
 
@@ -238,9 +238,7 @@ def test_used_datasets_are_archived_and_others_deleted(browser: Client, ours: Ow
 
 
 def test_gsm8k_by_its_guessed_columns(browser: Client, ours: Owned) -> None:
-    path = FOLDER / "gsm8k" / "test.jsonl"
-    if not path.is_file():
-        pytest.skip("gsm8k is not at hand; set MARLAAS_TEST_DATA to the folder of data sets")
+    path = find("gsm8k/test.jsonl")
     sent = open_upload(browser, path.read_bytes(), "gsm8k.jsonl")
     form = browser.get(reverse("datasets:upload", args=[sent.pk])).context["form"]
     guessed = {name: form[name].value() for name in ("prompt", "answer", "answer_after")}

@@ -30,7 +30,7 @@ from portal.datasets.uploads import (
 from portal.errors import Conflict, InvalidInput, NotAllowed, QuotaExceeded
 from portal.tenants.models import Role
 from portal.tenants.services import add_member, create_user
-from tests.data_sets import FOLDER
+from tests.data_sets import find
 from tests.portal.factories import jsonl
 
 GOOD = b'{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": "4"}\n{"prompt": "3+3?", "answer": "6"}\n'
@@ -304,9 +304,7 @@ def test_memory_does_not_grow_with_the_upload(ours):
 
 
 def test_gsm8k_as_published(ours):
-    path = FOLDER / "gsm8k" / "test.jsonl"
-    if not path.is_file():
-        pytest.skip("gsm8k is not at hand; set MARLAAS_TEST_DATA to the folder of data sets")
+    path = find("gsm8k/test.jsonl")
     upload = create_upload(tenant=ours.tenant, user=ours.user, name="gsm8k", file_name=path.name)
     send(ours, upload, path.read_bytes())
     with pytest.raises(DatasetInvalid, match=r"1319 error"):
