@@ -76,7 +76,7 @@ def test_the_name_of_an_adapter_version():
     "environment",
     [
         {"type": "single_turn", "system_prompt": "Be brief."},
-        {"type": "tools", "tools": ["calculator", "search"]},
+        {"type": "tools", "tools": ["calculator", "search", "python"]},
         {"type": "reasoning_gym", "dataset": "countdown"},
         {"type": "remote", "url": "https://environment.example/v2", "token_name": "arena"},
         {"type": "openenv", "url": "https://environment.example", "action_field": "code"},
@@ -100,7 +100,7 @@ def test_an_environment_without_a_type_is_a_single_turn():
         ({"environment": {"type": "gym"}}, "does not match any of the expected tags"),
         ({"environment": {"type": "tools", "tools": []}}, "at least 1 item"),
         ({"environment": {"type": "tools", "tools": ["search", "search"]}}, "a tool is named twice"),
-        ({"environment": {"type": "tools", "tools": ["python"]}}, "calculator"),
+        ({"environment": {"type": "tools", "tools": ["shell"]}}, "'calculator', 'search' or 'python'"),
         ({"environment": {"type": "tools", "documents_sha256": "../../etc/passwd"}}, "pattern"),
         ({"environment": {"type": "tools", "max_turns": 0}}, "greater than or equal to 1"),
         ({"environment": {"type": "tools", "turns": 3}}, "Extra inputs are not permitted"),
