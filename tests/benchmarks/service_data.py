@@ -89,7 +89,7 @@ def seed_tenant(index: int) -> Seeded:
     )  # fmt: skip
     client = Client()
     client.force_login(user)
-    token = create_api_token(tenant=tenant, user=user, name="bench", scopes=[Scope.READ, Scope.WRITE])[1]
+    token = create_api_token(tenant=tenant, user=user, name="bench", scopes=list(Scope))[1]
     template = {
         "tenant": tenant, "created_by": user, "base_model_id": BUNDLED_ID, "dataset_version": dataset,
         "reward_version": reward, "spec": spec.model_dump(mode="json"), "steps": 100_000, "wanted_steps": 100_000,
