@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from engine.events import Notice, StatusChanged
+from engine.events import Event, EventBatch, Notice, StatusChanged, join_events
 from engine.ledger import Ledger
 from engine.progress import Progress
 from engine.spec import JobSpec, PoolControl
@@ -45,7 +45,9 @@ def ledger(path):
 
 
 def sequences(ledger: Ledger, job_id: str = JOB) -> list[int]:
-    return [event.seq for event in ledger.pending(0, 1000)[1].events if event.job_id == job_id]
+    _, events = ledger.pending(0, 1000)
+    batch = EventBatch.model_validate_json(join_events(events))
+    return [event.seq for event in batch.events if event.job_id == job_id]
 
 
 def test_events_of_each_job_are_numbered_from_one_without_gaps(ledger):
@@ -76,10 +78,10 @@ def test_a_reader_pages_through_pending_events(ledger):
     ledger.report(JOB, *(notice(str(index)) for index in range(5)))
     seen, cursor = [], 0
     while True:
-        cursor, batch = ledger.pending(cursor, 2)
-        if not batch.events:
+        cursor, events = ledger.pending(cursor, 2)
+        if not events:
             break
-        seen += [(event.job_id, event.seq) for event in batch.events]
+        seen += [(event.job_id, event.seq) for event in map(Event.model_validate_json, events)]
     assert seen == [(JOB, 1), (OTHER, 1), *((JOB, seq) for seq in range(2, 7))]
 
 
