@@ -136,7 +136,7 @@ async def at_rate(feeds: list[Feed], rate: int, seconds: float) -> tuple[int, fl
     """Send events at a rate, those of each tick at its end; how many, in how many seconds, and the processor seconds
     of the bridge's part."""
     began, sent, used, last = time.monotonic(), 0, 0.0, time.time()
-    while (passed := time.monotonic() - began) < seconds:
+    while time.monotonic() - began < seconds:
         await asyncio.sleep(max(0.0, TICK_SECONDS - (time.time() - last)))
         due = int(rate * (time.monotonic() - began)) - sent
         if due > 0:
@@ -182,9 +182,9 @@ async def live(results: Results, size: Size, browsers: Browsers, feeds: list[Fee
     )  # fmt: skip
     results.table(
         "Processor microseconds for an event", ["rate", "bridge", *PARTS], costs,
-        "What limits the rate: the events worker and the web server are one process each, so each does at most a million "
-        "microseconds' work a second; all together have the machine's processors. Bridge: from the ledger's text to the "
-        "broker.",
+        "What limits the rate: the events worker and the web server are one process each, so each does at most a "
+        "million microseconds' work a second; all together have the machine's processors. Bridge: from the ledger's "
+        "text to the broker.",
     )  # fmt: skip
     results.data["microseconds_per_event"] = {
         row[0]: dict(zip(("bridge", *PARTS), row[1:], strict=True)) for row in costs
@@ -381,8 +381,8 @@ def main() -> None:
                 path.unlink(missing_ok=True)
             private_folder(var).rmdir()
     results.note(
-        "As from the engine bridge: what happened in the last 0.1 s goes out in messages of at most 500 events; the time "
-        "an event waits for that counts."
+        "As from the engine bridge: what happened in the last 0.1 s goes out in messages of at most 500 events; the "
+        "time an event waits for that counts."
     )
     results.save(chosen.out)
 

@@ -134,3 +134,12 @@ def test_the_latest_wish_for_a_pool_is_remembered(ledger, path):
     assert Ledger(path).pool_control("tiny").rollout_workers == 3
     assert ledger.store_pool_control("tiny", PoolControl(revision=3, rollout_workers=1))
     assert (ledger.pool_control("tiny").revision, ledger.pool_control("other")) == (3, None)
+
+
+def test_a_batch_is_joined_from_what_is_stored(ledger):
+    ledger.report(JOB, notice('ä "quoted" \\ \n\u2028'))
+    _, events = ledger.pending(0, 1000)
+    batch = EventBatch.model_validate_json(join_events(events))
+    assert batch.events == [Event.model_validate_json(event) for event in events]
+    assert batch.events[-1].payload == notice('ä "quoted" \\ \n\u2028')
+    assert EventBatch.model_validate_json(join_events([])).events == []
