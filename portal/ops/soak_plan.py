@@ -13,8 +13,9 @@ WEIGHTS = (1.0, 1.0, 2.0, 1.0, 4.0, 1.0, 2.0, 1.0)
 
 SHORT = {"type": "brevity", "target": 5, "limit": 120}
 """Any model's samples vary in it."""
-HANGS_ON_AN_E = {"type": "regex", "pattern": r"^(?=[\s\S]*e)(?:(?:[\s\S]?){60}){60}\x00$"}
-"""Backtracks for ages where the completion has an e."""
+HANGS_ON_AN_EARLY_E = {"type": "regex", "pattern": r"^(?=[\s\S]{0,7}e)(?:(?:[\s\S]?){60}){60}\x00$"}
+"""Backtracks for ages where one of the completion's first eight characters is an e: in some of a group, so that the
+others still give the job something to learn from."""
 REWARDS: dict[str, dict[str, Any]] = {
     "quick": {"grader": SHORT},
     "mixed": {
@@ -32,7 +33,7 @@ REWARDS: dict[str, dict[str, Any]] = {
             "type": "mix",
             "parts": [
                 {"name": "short", "weight": 2, "grader": SHORT},
-                {"name": "pattern", "weight": 1, "grader": HANGS_ON_AN_E},
+                {"name": "pattern", "weight": 1, "grader": HANGS_ON_AN_EARLY_E},
             ],
         },
         "timeout_seconds": 0.5,
