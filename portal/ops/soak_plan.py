@@ -101,9 +101,11 @@ def _job(rng: random.Random, index: int, tenants: int) -> PlannedJob:
     """A tenant's jobs are in turn: steady and endless; endless; of medium length; short."""
     turn = index // tenants
     steady = turn == 0
+    reward = "quick" if steady else rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0]
+    medium = (5, 10) if reward == "hanging" else (15, 40)  # of which a step takes many seconds
     rank = rng.choice((1, 2, 4, 8))
     training = {
-        "steps": (ENDLESS, ENDLESS, rng.randint(15, 40), rng.randint(3, 12))[turn % 4],
+        "steps": (ENDLESS, ENDLESS, rng.randint(*medium), rng.randint(3, 12))[turn % 4],
         "prompts_per_step": rng.choice((1, 2, 3)),
         "group_size": 4,
         "learning_rate": 1e-5,  # it learns too slowly for its rewards to become equal
@@ -112,7 +114,7 @@ def _job(rng: random.Random, index: int, tenants: int) -> PlannedJob:
     return PlannedJob(
         name=f"soak {index}",
         tenant=index % tenants,
-        reward="quick" if steady else rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0],
+        reward=reward,
         settings={
             "sampling": {"max_tokens": 24 if steady else rng.choice((8, 16, 32))},
             "training": training | ({"prompts_per_step": 8, "max_staleness": 1} if steady else {}),
