@@ -38,7 +38,7 @@ def insert_returning_ids(model: type[models.Model], names: Sequence[str], rows: 
     prepared = _prepare(model, names, rows)
     at_once = min(ROWS_AT_ONCE, (connection.features.max_query_params or 2**15) // len(names))
     insert = _insert(model, _fields(model, names), None)
-    key = connection.ops.quote_name(_key(model).column)
+    key = _column(_key(model))
     ids: list[int] = []
     with connection.cursor() as cursor:
         for start in range(0, len(prepared), at_once):
@@ -56,10 +56,10 @@ def update_rows(model: type[models.Model], names: Sequence[str], objects: Iterab
     rows = _prepare(model, [*names, key.name], [[getattr(one, name) for name in attributes] for one in objects])
     if not rows:
         return
-    quote = connection.ops.quote_name
-    changes = ", ".join(f"{quote(field.column)} = %s" for field in _fields(model, names))
+    table = connection.ops.quote_name(model._meta.db_table)
+    changes = ", ".join(f"{_column(field)} = %s" for field in _fields(model, names))
     with connection.cursor() as cursor:
-        cursor.executemany(f"UPDATE {quote(model._meta.db_table)} SET {changes} WHERE {quote(key.column)} = %s", rows)
+        cursor.executemany(f"UPDATE {table} SET {changes} WHERE {_column(key)} = %s", rows)
 
 
 def _fields(model: type[models.Model], names: Sequence[str]) -> list[models.Field[Any, Any]]:
@@ -71,15 +71,19 @@ def _key(model: type[models.Model]) -> models.Field[Any, Any]:
     return model._meta.pk
 
 
+def _column(field: models.Field[Any, Any]) -> str:
+    assert field.column
+    return connection.ops.quote_name(field.column)
+
+
 def _marks(count: int) -> str:
     return ", ".join(["%s"] * count)
 
 
 def _insert(model: type[models.Model], fields: list[models.Field[Any, Any]], conflict: OnConflict | None) -> str:
-    quote = connection.ops.quote_name
-    columns = ", ".join(quote(field.column) for field in fields)
+    columns = ", ".join(_column(field) for field in fields)
     begin = connection.ops.insert_statement(on_conflict=conflict)
-    return f"{begin} {quote(model._meta.db_table)} ({columns}) VALUES"
+    return f"{begin} {connection.ops.quote_name(model._meta.db_table)} ({columns}) VALUES"
 
 
 def _prepare(model: type[models.Model], names: Sequence[str], rows: Iterable[Row]) -> list[list[Any]]:

@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
@@ -26,6 +26,9 @@ from portal.live.pages import JobPage, News, read_pages
 from portal.live.wake import NEWS_GROUP, job_group, tenant_group
 
 logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 JOIN_SECONDS = 30.0
 """How often the hub says again that it listens: a channel layer that was restarted has forgotten it."""
@@ -76,11 +79,10 @@ class Hub:
         await self._start()
 
     async def leave(self, *, wake: Callable[[], None] | None = None, stream: Shown | None = None) -> None:
-        for members in (self._waking, self._jobs, self._lists):
-            for name, joined in list(members.items()):  # type: ignore[attr-defined]
-                joined.discard(wake if members is self._waking else stream)
-                if not joined:
-                    del members[name]  # type: ignore[attr-defined]
+        """``wake`` is told nothing more, ``stream`` offered nothing more; the last to leave ends the hub's work."""
+        _drop(self._waking, wake)
+        _drop(self._jobs, stream)
+        _drop(self._lists, stream)
         for job_id in self._read_to.keys() - self._jobs.keys():
             del self._read_to[job_id]
         if not (self._waking or self._jobs or self._lists):
@@ -166,6 +168,13 @@ class Hub:
             self._read_to[job_id] = page.last_seq
             for stream in self._jobs[job_id]:
                 stream.offer(page)
+
+
+def _drop(members: dict[K, set[V]], gone: V | None) -> None:
+    for name in [name for name, joined in members.items() if gone in joined]:
+        members[name].remove(gone)  # type: ignore[arg-type]
+        if not members[name]:
+            del members[name]
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()

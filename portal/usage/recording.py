@@ -24,9 +24,12 @@ COUNTED_TYPES = ("step", "evaluation", "span")
 class EventLike(Protocol):
     """What is read of an event; a row of ``JobEvent``, or of its state in a migration."""
 
-    type: str
-    time: Any
-    payload: Any
+    @property
+    def type(self) -> str: ...
+    @property
+    def time(self) -> Any: ...
+    @property
+    def payload(self) -> Any: ...
 
 
 @dataclass

@@ -152,13 +152,15 @@ async def live(results: Results, size: Size, browsers: Browsers, feeds: list[Fee
     for rate in size.rates:
         browsers.late, browsers.messages = [], 0
         used, began = processes.cpu(), time.monotonic()
-        sent, took, bridge = await at_rate(feeds, rate, size.seconds)
-        really = sent / took
+        events, took, bridge = await at_rate(feeds, rate, size.seconds)
+        really = events / took
         complete = await browsers.caught_up()
         behind = time.monotonic() - began - size.seconds
         spent = {name: after - used[name] for name, after in processes.cpu().items()}
         share = {name: seconds / (time.monotonic() - began) for name, seconds in spent.items()}
-        costs.append([f"{rate} events/s", *(1e6 * each / sent for each in (bridge, *(spent[name] for name in PARTS)))])
+        costs.append(
+            [f"{rate} events/s", *(1e6 * each / events for each in (bridge, *(spent[name] for name in PARTS)))]
+        )
         late = [1000 * one for one in browsers.late] or [float("nan")]
         rows.append(
             [
