@@ -1,8 +1,8 @@
 """``python -m tests.benchmarks [--parts A,B] [--size quick]``: run parts one after another and make the report.
 
 A: many jobs at once. B: rollout. C: trainer. D: service. E: scale on paper, from the figures of A. F: against TRL. Each
-part is a process of its own, so one that fails stops no other, and writes ``var/bench/<letter>.json``. Run again with the parts
-that are missing; ``report.html`` is made from all there are.
+part is a process of its own, so one that fails stops no other, and writes ``var/bench/<letter>.json``. Run again with
+the parts that are missing; ``report.html`` is made from all there are.
 """
 
 from __future__ import annotations

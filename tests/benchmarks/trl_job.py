@@ -64,7 +64,8 @@ class TrlJob:
                 reward_funcs=brevity,
                 args=GRPOConfig(
                     output_dir=folder, use_cpu=device == "cpu", bf16=False, fp16=False, report_to=[],
-                    save_strategy="no", logging_strategy="no", disable_tqdm=True, gradient_checkpointing=False, beta=0.0, max_steps=steps,
+                    save_strategy="no", logging_strategy="no", disable_tqdm=True,
+                    gradient_checkpointing=False, beta=0.0, max_steps=steps,
                     num_generations=group, per_device_train_batch_size=prompts * group,
                     max_completion_length=max_tokens, learning_rate=learning_rate, seed=1000,
                 ),
