@@ -40,7 +40,7 @@ def test_quotas(page: Page, ours: Owned, aside: Aside) -> None:
     aside(fill_quotas, ours)
     sign_in(page, "ours")
     page.goto("/usage/")
-    expect(page.get_by_text("Used up")).to_be_visible()
+    expect(page.get_by_text("Used up", exact=True)).to_be_visible()
     alerts = page.locator("main .alert")
     expect(alerts).to_have_count(2)  # the warning that came before the stop says nothing more
     expect(alerts.filter(has_text="Storage")).to_contain_text("used up")
