@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import re
 import statistics
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from aiohttp import web
 
 from engine.chat import ChatRenderer
-from engine.config import EngineConfig
 from engine.environments.tools.environment import instructions
 from engine.environments.worker import EnvironmentWorker, GroupResult
 from engine.rollout.worker import RolloutWorker
@@ -46,16 +42,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Engine]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MARLAAS_REMOTE_ENVIRONMENTS_ALLOW_PRIVATE", "true")
-        assert EngineConfig().remote_environments_allow_private
-        ray.init(
-            address="local", namespace="marlaas", include_dashboard=False, log_to_driver=False, num_cpus=2,
-            object_store_memory=100 * 2**20, _temp_dir=f"/tmp/marlaas-turns-{os.getpid()}",
-        )  # fmt: skip
-        yield Engine(tmp_path_factory.mktemp("engine"), model)
-        ray.shutdown()
+def engine(engine: Engine, model: Path) -> Engine:
+    return Engine(engine.var, model, model_id="talkative")
 
 
 def settings(environment: dict[str, Any], **more: Any) -> dict[str, Any]:
