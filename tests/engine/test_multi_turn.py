@@ -158,7 +158,7 @@ def test_a_job_whose_environment_is_a_server(engine: Engine):
 
 def test_a_server_that_is_slow_is_named_by_the_doctor(engine: Engine):
     """Episodes overlap: all the while some draw. It still shows that most of the time goes into the server."""
-    game = GuessingGame(seconds=3.0)
+    game = GuessingGame(seconds=2.4)
     environment = {"type": "remote", "url": game.url, "max_turns": 3}
     reward = {"grader": {"type": "environment"}}
     job = engine.submit(3, **settings(environment, reward=reward, evaluation={"max_rows": 1}))
