@@ -24,7 +24,7 @@ RUN_AXE = """(only) => axe.run(document, {resultTypes: ["violations"], ...only})
     ({id, nodes}) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
 LIGHT_AND_DARK = {"color_scheme": "light", "reduced_motion": "reduce"}
 """Of a context that ``violations_light_and_dark`` looks at: colours then change at once."""
-RULES_ON_COLOUR = {"runOnly": {"type": "tag", "values": ["cat.color"]}}
+RULES_ON_COLOUR = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 FAILED = RolloutGroup(
     step=4,
     row=3,
