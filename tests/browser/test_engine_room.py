@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from portal.engine_room.services import note_heartbeat, store_report
 from tests.browser.conftest import PASSWORD, PHONE, WIDE, Complaints, Server, sign_in
-from tests.browser.test_pages import LIGHT_AND_DARK, grow, violations_light_and_dark
+from tests.browser.test_pages import grow, violations
 from tests.portal.engine_room.conftest import make_report
 from tests.portal.factories import Owned
 
@@ -22,6 +22,7 @@ def report_engine() -> None:
     note_heartbeat()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
 def test_the_operators_pages_are_accessible_and_fit(
     chromium: Browser,
@@ -30,10 +31,11 @@ def test_the_operators_pages_are_accessible_and_fit(
     aside: Callable[..., Any],
     complaints: Complaints,
     viewport: dict[str, int],
+    scheme: str,
 ) -> None:
     aside(grow, ours)
     aside(User.objects.create_superuser, "root", "root@example.org", PASSWORD)
-    context = chromium.new_context(base_url=portal.url, viewport=viewport, **LIGHT_AND_DARK)  # type: ignore[arg-type]
+    context = chromium.new_context(base_url=portal.url, viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
     complaints.watch(context)
     page = context.new_page()
     sign_in(page, "root")
@@ -47,7 +49,7 @@ def test_the_operators_pages_are_accessible_and_fit(
             page.get_by_role("button", name="Drain the engine").click()
         for address in ("/engine/", f"/engine/pools/{ours.job.base_model_id}/"):
             page.goto(address)
-            found[f"{address} {state}"] = violations_light_and_dark(page)
+            found[f"{address} {state}"] = violations(page)
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > viewport["width"]:
                 found[f"{address} {state}"].append(f"{width} pixels wide")

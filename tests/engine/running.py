@@ -27,11 +27,9 @@ SHORT = {"type": "brevity", "target": 5, "limit": 60}
 class Engine:
     """A running engine and everything it has reported."""
 
-    def __init__(self, var: Path, model: Path, *, model_id: str = "tiny", **config: Any) -> None:
-        """``config`` is that of the first to be made on a Ray; a further one has its own view of the same engine."""
+    def __init__(self, var: Path, model: Path, **config: Any) -> None:
         self.var = var
         self.model = model
-        self.model_id = model_id
         os.environ["MARLAAS_PROBE_TOLERANCE"] = "0.001"
         settings = {"adapter_slots": 2, "kv_cache_gib": 0.05, "max_sequences": 64, "threads": 1, **config}
         self.controller = connect(EngineConfig(var=var, **settings))
@@ -51,7 +49,7 @@ class Engine:
             "job_id": uuid.uuid4().hex,
             "tenant_id": "tenant",
             "base_model": {
-                "id": self.model_id, "source": "local", "location": str(self.model), "context_length": 128,
+                "id": "tiny", "source": "local", "location": str(self.model), "context_length": 128,
                 "max_lora_rank": 8, "dtype": "float32",
             },
             "dataset": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import ray
 
 from engine.actors import RestartingActor, StartFailed
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
+pytestmark = pytest.mark.engine
 
 
 class Fragile:
@@ -36,6 +37,16 @@ class Fragile:
     async def wait(self, seconds: float) -> str:
         await asyncio.sleep(seconds)
         return "waited"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_ray() -> Iterator[None]:
+    ray.init(
+        address="local", include_dashboard=False, log_to_driver=False, num_cpus=2, object_store_memory=100 * 2**20,
+        _temp_dir=f"/tmp/marlaas-test-{os.getpid()}",
+    )  # fmt: skip
+    yield
+    ray.shutdown()
 
 
 @pytest.fixture

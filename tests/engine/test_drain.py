@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ from engine.ledger import Ledger
 from engine.spec import DrainControl, EngineReport, PoolControl
 from engine.spec.trial import FINISHED_TRIALS
 from tests.engine.running import SHORT, Engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Engine]:
+    ray.init(num_cpus=2, namespace="marlaas", include_dashboard=False, log_to_driver=False)
+    yield Engine(tmp_path_factory.mktemp("engine"), tiny_model)
+    ray.shutdown()
 
 
 def drain(revision: int, draining: bool, reason: str = "") -> None:
@@ -91,13 +99,14 @@ def test_what_the_engine_says_of_itself(engine: Engine):
     job = engine.submit(500, seed=6)
     engine.wait_for_step(job, 2)
     report = report_of(engine)
-    (pool,) = [pool for pool in report.pools if pool.base_model == "tiny"]
-    assert (pool.state, pool.wanted_rollout_workers) == ("running", 1)
+    (pool,) = report.pools
+    assert (pool.base_model, pool.state, pool.wanted_rollout_workers) == ("tiny", "running", 1)
     assert [worker.state for worker in pool.rollout_workers] == ["serving"]
     assert pool.kv_budget_tokens == pool.rollout_workers[0].kv_capacity_tokens > 0
     assert pool.adapters >= 1 and pool.adapter_slots == 2
-    for shares in (pool.trainer_shares, pool.rollout_shares):
-        assert {share.tenant_id: share.used for share in shares}["tenant"] > 0
+    (share,) = pool.trainer_shares
+    assert share.tenant_id == "tenant" and share.used > 0
+    assert pool.rollout_shares[0].used > 0
     assert report.jobs == {"running": 1} and report.unacknowledged_events > 0
     assert time.time() - report.time < 60 and report.started < report.time
     nodes = bridge.describe_nodes()

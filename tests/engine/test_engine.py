@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,17 @@ from engine.spec.trial import FINISHED_TRIALS, TrialReport
 from tests.engine.running import PATIENCE, SHORT, Engine
 
 pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Engine]:
+    folder = Path(f"/tmp/marlaas-test-{os.getpid()}")  # the path of a unix socket must be short
+    ray.init(
+        address="local", namespace="marlaas", include_dashboard=False, log_to_driver=False, num_cpus=2,
+        object_store_memory=100 * 2**20, _temp_dir=str(folder),
+    )  # fmt: skip
+    yield Engine(tmp_path_factory.mktemp("engine"), tiny_model)
+    ray.shutdown()
 
 
 def test_more_jobs_than_slots_of_different_shape_are_all_served(engine: Engine):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
 import statistics
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from aiohttp import web
 
 from engine.chat import ChatRenderer
+from engine.config import EngineConfig
 from engine.environments.tools.environment import instructions
 from engine.environments.worker import EnvironmentWorker, GroupResult
 from engine.rollout.worker import RolloutWorker
@@ -42,8 +46,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(engine: Engine, model: Path) -> Engine:
-    return Engine(engine.var, model, model_id="talkative")
+def engine(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Engine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARLAAS_REMOTE_ENVIRONMENTS_ALLOW_PRIVATE", "true")
+        assert EngineConfig().remote_environments_allow_private
+        ray.init(
+            address="local", namespace="marlaas", include_dashboard=False, log_to_driver=False, num_cpus=2,
+            object_store_memory=100 * 2**20, _temp_dir=f"/tmp/marlaas-turns-{os.getpid()}",
+        )  # fmt: skip
+        yield Engine(tmp_path_factory.mktemp("engine"), model)
+        ray.shutdown()
 
 
 def settings(environment: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -158,7 +170,7 @@ def test_a_job_whose_environment_is_a_server(engine: Engine):
 
 def test_a_server_that_is_slow_is_named_by_the_doctor(engine: Engine):
     """Episodes overlap: all the while some draw. It still shows that most of the time goes into the server."""
-    game = GuessingGame(seconds=2.4)
+    game = GuessingGame(seconds=3.0)
     environment = {"type": "remote", "url": game.url, "max_turns": 3}
     reward = {"grader": {"type": "environment"}}
     job = engine.submit(3, **settings(environment, reward=reward, evaluation={"max_rows": 1}))

@@ -45,7 +45,6 @@ def test_a_job_from_the_form_to_the_adapter(page: Page, ours: Tenant) -> None:
     page.get_by_role("button", name="Next: episodes").click()
     page.get_by_role("button", name="Next: learning").click()
     page.get_by_role("button", name="Quick try").click()
-    page.locator("[name=training__steps]").fill("4")
     page.locator("[name=lora__rank]").fill("4")
     page.get_by_role("button", name="Next: review").click()
     page.get_by_role("button", name="Start job").click()

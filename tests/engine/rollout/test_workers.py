@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from engine.rollout.adapter_files import AdapterError
 from engine.rollout.workers import Published, PublishError, RolloutWorkers
 from engine.types import BASE, AdapterRef, Completion, RolloutRequest
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
+pytestmark = pytest.mark.engine
 
 TOLERANCE = 0.01
 PROBE = [1, 2, 3]
@@ -65,6 +65,16 @@ class Drawer:
         await self._while("slow")
         said = f"{os.getpid()} {sorted(self.adapters)}"
         return [Completion([request.seed], [-1.0], said, "stop", request.policy.name)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_ray() -> Iterator[None]:
+    ray.init(
+        address="local", include_dashboard=False, log_to_driver=False, num_cpus=2, object_store_memory=100 * 2**20,
+        _temp_dir=f"/tmp/marlaas-workers-{os.getpid()}",
+    )  # fmt: skip
+    yield
+    ray.shutdown()
 
 
 class Pool:
