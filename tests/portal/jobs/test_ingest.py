@@ -80,7 +80,9 @@ def test_the_state_is_what_the_events_say(ours):
 
 
 @pytest.mark.django_db
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_any_delivery_gives_the_same_state(ours, data):
     """Two jobs' events, shuffled, repeated and cut into batches, in the end every event at least once."""
