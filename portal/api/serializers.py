@@ -296,6 +296,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
             "metrics",
             "base_accuracy",
             "accuracy",
+            "last_accuracy",
             "base_model",
             "dataset_version",
             "reward_version",

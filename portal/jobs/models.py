@@ -78,7 +78,15 @@ class Job(models.Model):
     applied_revision = models.PositiveIntegerField(default=0, help_text="Of the control the engine goes by.")
     metrics = models.JSONField(default=dict, help_text="Of the last committed step.")
     base_accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, before training.")
-    accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, of the last adapter version evaluated.")
+    accuracy = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="Held-out, of the job's result: its best adapter version so far, or the last one where its settings "
+        "ask for that.",
+    )
+    last_accuracy = models.FloatField(
+        null=True, blank=True, help_text="Held-out, of the last adapter version evaluated."
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

@@ -30,6 +30,7 @@ PROJECTED_FIELDS = [
     "metrics",
     "base_accuracy",
     "accuracy",
+    "last_accuracy",
     "started_at",
     "finished_at",
 ]
@@ -110,11 +111,32 @@ def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
         case "evaluation" if payload["adapter_version"] is None:
             job.base_accuracy = payload["accuracy"]
         case "evaluation":
-            job.accuracy = payload["accuracy"]
+            if _is_result_so_far(job, payload):
+                job.accuracy = payload["accuracy"]
+            job.last_accuracy = payload["accuracy"]
         case "adapter":
             adapter = record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
             if adapter.final:
+                _take_accuracy_of(job, event)
                 return [Occurrence("adapter.published", event.seq, adapter)]
         case "adapter_removed":
             record_removed(job=job, payload=AdapterRemoved.model_validate(payload))
     return []
+
+
+def _is_result_so_far(job: Job, payload: dict[str, Any]) -> bool:
+    """Whether the version evaluated would be the job's result if it ended now.
+
+    The first one is; events of older engines do not say which is best, there the last one counts.
+    """
+    wants_last = job.spec.get("evaluation", {}).get("result") == "last"
+    return wants_last or job.accuracy is None or bool(payload.get("best", True))
+
+
+def _take_accuracy_of(job: Job, final: JobEvent) -> None:
+    """The engine has said which version is the result; it is the best one unless that could not be read any more."""
+    version = final.payload["adapter_version"]
+    found = JobEvent.objects.filter(job=job, type="evaluation", seq__lt=final.seq, payload__adapter_version=version)
+    evaluated = found.order_by("seq").last()
+    if evaluated is not None:
+        job.accuracy = evaluated.payload["accuracy"]

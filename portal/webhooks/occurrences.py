@@ -135,6 +135,7 @@ def _describe_job(job: Job) -> dict[str, Any]:
         "base_model": job.base_model_id,
         "base_accuracy": job.base_accuracy,
         "accuracy": job.accuracy,
+        "last_accuracy": job.last_accuracy,
         "url": absolute(reverse("jobs:detail", args=[job.pk])),
     }
 
