@@ -25,6 +25,7 @@ class EventType(models.TextChoices):
     ADAPTER_PUBLISHED = "adapter.published", "A job's final adapter is ready"
     QUOTA_WARNING = "quota.warning", "80 % of a quota is used"
     QUOTA_REACHED = "quota.reached", "A quota is used up"
+    QUOTA_RESUMED = "quota.resumed", "A quota has room again and its jobs go on"
 
 
 PING = "ping"

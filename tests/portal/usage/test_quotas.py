@@ -229,7 +229,7 @@ def test_a_stop_with_a_reason_at_100_percent(ours, told, commands, django_captur
     job = get_job(ours.tenant, ours.job.pk)
     assert job.state_label == "Pausing"
     assert "quota of sampled tokens is used up: 1,000 of 1,000" in job.state_reason
-    assert "Resume it from 1 " in job.state_next and "kept" in job.state_next
+    assert "by itself on 1 " in job.state_next and "kept" in job.state_next
     spend_now(ours.job, control(1), status("paused", "Paused on request.", "Resume it."))
     job = get_job(ours.tenant, ours.job.pk)
     assert (job.state_label, job.adapter_versions.filter(removed=False).count()) == ("Paused", 1)
@@ -279,7 +279,7 @@ def test_full_storage_stops_too(ours):
     limit(ours, max_storage_bytes=1)
     assert enforce_quotas() == 1
     assert "storage" in get_job(ours.tenant, ours.job.pk).state_reason
-    assert "once there is room" in get_job(ours.tenant, ours.job.pk).state_next
+    assert "as soon as there is room" in get_job(ours.tenant, ours.job.pk).state_next
 
 
 def test_a_stop_that_was_cut_short_is_made_up_for(ours):
