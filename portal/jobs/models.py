@@ -139,7 +139,7 @@ class Job(models.Model):
 
     @property
     def _told_by_quota(self) -> Any:
-        """The ``QuotaHold`` whose words say best why the job is in its state: it holds the job, or has just let it go."""
+        """The ``QuotaHold`` whose words say why the job is in its state: it holds it, or has just let it go."""
         if self.hold is not None:
             return self.hold
         return getattr(self, "quota_hold", None) if self.transition is RESUMING else None

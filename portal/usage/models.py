@@ -24,11 +24,12 @@ class QuotaKind(models.TextChoices):
     TRAINED_TOKENS = "trained_tokens", "Trained tokens"
     ACCELERATOR_SECONDS = "accelerator_seconds", "Accelerator-seconds"
     STORAGE_BYTES = "storage_bytes", "Storage"
-    REWARD_TRIALS = "reward_trials", "Reward tests"
+    REWARD_TRIALS = "reward_trials", "Reward tests today"
 
 
 class UsageRecord(models.Model):
-    """What one job spent on one day (UTC), by when the engine says it happened."""
+    """What one job spent on one day (UTC), by when the engine says it happened; or, without a job, the reward trials of
+    one member."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="usage_records")
     job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="usage_records")

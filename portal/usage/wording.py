@@ -49,8 +49,8 @@ def describe_next(meter: Meter) -> str:
     when = (
         f"on {reset_date(meter)}, or once the operator raises it."
         if meter.resets_at
-        else f"once less than {WARNING_FRACTION:.0%} of it is used or the operator raises it; you can resume it as soon "
-        "as there is room."
+        else f"once less than {WARNING_FRACTION:.0%} of it is used or the operator raises it; you can resume it as "
+        "soon as there is room."
     )
     return f"Every committed step and adapter is kept. It goes on by itself {when}"
 

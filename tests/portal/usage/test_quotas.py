@@ -72,7 +72,9 @@ def test_meters_count_what_there_is(ours, theirs):
     spend_now(ours.job, spend(2, sampled=300, trained=40, seconds=1.5))
     create(ours)
     found = {each.kind: each.used for each in list_meters(ours.tenant)}
+    ours.upload.refresh_from_db()
     stored = ours.dataset_version.size_bytes + ours.document_set.size_bytes + ours.adapter.size_bytes
+    stored += ours.upload.size_bytes
     assert found == {
         "active_jobs": 2,
         "queued_jobs": 1,
@@ -80,6 +82,7 @@ def test_meters_count_what_there_is(ours, theirs):
         "trained_tokens": 40,
         "accelerator_seconds": 1.5,
         "storage_bytes": stored,
+        "reward_trials": 1,
     }
     now = datetime.now(UTC)
     resets_at = meter(ours, "sampled_tokens").resets_at
