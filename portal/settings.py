@@ -293,6 +293,10 @@ SPECTACULAR_SETTINGS = {
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
+MAX_STREAMS_PER_TOKEN = env.int("MAX_STREAMS_PER_TOKEN", default=20)
+MAX_STREAMS_PER_USER = env.int("MAX_STREAMS_PER_USER", default=50)
+MAX_STREAMS_PER_TENANT = env.int("MAX_STREAMS_PER_TENANT", default=200)
+"""Event streams and WebSockets open at once."""
 API_STREAM_SECONDS = env.int("API_STREAM_SECONDS", default=3600)
 DOWNLOAD_LINK_SECONDS = env.int("DOWNLOAD_LINK_SECONDS", default=15 * 60)
 

@@ -1,9 +1,9 @@
 """Secrets that have to be sent out again (signing secrets, tokens of tenants' servers), as they are kept at rest.
 
-What is kept is ``sealed:`` and a Fernet token (AES-128-CBC and HMAC-SHA256; github.com/fernet/spec). The keys are derived
-from ``MARLAAS_FIELD_KEYS``, secrets separated by commas of which the first one seals and all of them open, and from
-``SECRET_KEY`` after them; so with neither changed nothing needs to be set, and keys can be changed without a break.
-Engine and portal need the same ones.
+What is kept is ``sealed:`` and a Fernet token (AES-128-CBC and HMAC-SHA256; github.com/fernet/spec). The keys are
+derived from ``MARLAAS_FIELD_KEYS``, secrets separated by commas of which the first one seals and all of them open, and
+from ``SECRET_KEY`` after them; so with neither changed nothing needs to be set, and keys can be changed without a
+break. Engine and portal need the same ones.
 
 Invariants: what cannot be opened is an error, never an empty secret (whoever knows that could sign with it); text that
 is not sealed, as older versions kept it, is read as it is.

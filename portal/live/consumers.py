@@ -13,19 +13,25 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import Http404
 
+from portal.errors import TooMany
 from portal.jobs.selectors import get_job, list_jobs, read_news, summarize_job
+from portal.live.slots import Places, places_of_member
 from portal.live.wake import job_group, tenant_group
 from portal.tenants.acting import get_acting_membership, may_still_read
 from portal.tenants.models import Tenant
 
 CLOSE_SIGNED_OUT = 4401
 CLOSE_NOT_FOUND = 4404
+CLOSE_TOO_MANY = 4429
+LONGEST_REASON = 123
+"""Bytes of a close frame's reason (RFC 6455)."""
 PAGE_EVENTS = 200
 LISTED_JOBS = 100
 REFRESH_SECONDS = 30
@@ -38,6 +44,7 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
     tenant: Tenant
     group: str = ""
     refreshing: asyncio.Task[None] | None = None
+    places: Places | None = None
 
     async def connect(self) -> None:
         await self.accept()
@@ -48,6 +55,13 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_SIGNED_OUT)
             return
         self.tenant = membership.tenant
+        places = places_of_member(self.tenant, self.scope["user"])
+        try:
+            await sync_to_async(places.take)()
+        except TooMany as refused:
+            await self._close_as_one_too_many(refused)
+            return
+        self.places = places
         self.sending = asyncio.Lock()  # a wake-up and a refresh may coincide
         try:
             self.group = await database_sync_to_async(self.find_group)()
@@ -62,14 +76,25 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
     async def disconnect(self, code: int) -> None:
         if self.refreshing:
             self.refreshing.cancel()
+        if self.places:
+            await sync_to_async(self.places.release)()
         if self.group:
             await self.channel_layer.group_discard(self.group, self.channel_name)
+
+    async def _close_as_one_too_many(self, refused: TooMany) -> None:
+        """The reason names the limit and when to try again, as far as a close frame holds it."""
+        assert refused.limit is not None
+        reason = f"{refused.limit.kind}: {refused.limit.limit:g} are open, the limit. {refused.hint}"
+        await self.close(CLOSE_TOO_MANY, reason[:LONGEST_REASON])
 
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             if not await database_sync_to_async(self.may_read)():
                 await self.close(CLOSE_SIGNED_OUT)
+                return
+            if self.places and not await sync_to_async(self.places.keep)():
+                await self.close(CLOSE_TOO_MANY, "Too many streams are open.")
                 return
             await self.send_missed()
 

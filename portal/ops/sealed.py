@@ -1,4 +1,4 @@
-"""Everything that is kept sealed, sealed anew: what older versions kept in clear, and what is sealed with an old key."""
+"""Everything that is kept sealed, sealed anew: what older versions kept in clear, what is sealed with an old key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seal_all() -> Sealed:
             authenticator = Authenticator.objects.select_for_update().get(pk=authenticator_id)
             holders = list(_seeds(authenticator))
             label = f"second factor {authenticator.pk} of user {authenticator.user_id}"
-            if any([_renew(sealer, holder, key, label, done) for holder, key in holders]):
+            if sum(_renew(sealer, holder, key, label, done) for holder, key in holders):  # every one, not the first
                 authenticator.save(update_fields=["data"])
     for path in sorted((Path(settings.MARLAAS_VAR) / "tenants").glob("*/tokens/[!.]*")):
         held = {"value": path.read_text(encoding="ascii").strip()}
