@@ -8,10 +8,11 @@ is counted: reading events does not depend on it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -28,6 +29,8 @@ LEASE_SECONDS = 90
 """Longer than a waiting stream takes to look whether there is something new."""
 RENEW_SECONDS = 10
 RETRY_SECONDS = 30
+LOOK_AT = 100
+"""Places looked at in one request to the cache."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Scope:
     """Whose they are, at the beginning of a sentence."""
     limit: int
 
-    def keys(self) -> list[str]:
-        return [f"{self.kind}.{self.owner}.{number}" for number in range(self.limit)]
+    def keys(self) -> Iterator[str]:
+        return (f"{self.kind}.{self.owner}.{number}" for number in range(self.limit))
 
 
 class Places:
@@ -93,11 +96,12 @@ class Places:
 
     def _take(self, scope: Scope) -> None:
         keys = scope.keys()
-        taken = cache.get_many(keys)
-        for key in keys:
-            if key not in taken and cache.add(key, self._holder, LEASE_SECONDS):
-                self._held[scope] = key
-                return
+        while chunk := list(itertools.islice(keys, LOOK_AT)):
+            taken = cache.get_many(chunk)
+            for key in chunk:
+                if key not in taken and cache.add(key, self._holder, LEASE_SECONDS):
+                    self._held[scope] = key
+                    return
         raise TooMany(
             f"{scope.words} may have {scope.limit} event streams and WebSockets open at once, and so many are.",
             hint=f"Close one, or try again in {RETRY_SECONDS} seconds.",

@@ -41,8 +41,10 @@ LIMITED = (
 def enforce_quotas(*, tenant_ids: Iterable[uuid.UUID] | None = None) -> int:
     """Warn and stop the tenants, all by default, that have come to a limit, and resume what a quota had paused where
     it has room again; how many jobs were paused."""
-    held = Exists(QuotaHold.objects.filter(released_at=None, job__tenant=OuterRef("pk"), job__wants_paused=True))
-    tenants = Tenant.objects.annotate(has_held_jobs=held).filter(LIMITED | Q(has_held_jobs=True))
+    held = QuotaHold.objects.filter(
+        released_at=None, job__tenant=OuterRef("pk"), job__wants_paused=True, job__wants_cancelled=False
+    ).exclude(job__status__in=TERMINAL_STATUSES)
+    tenants = Tenant.objects.annotate(has_held_jobs=Exists(held)).filter(LIMITED | Q(has_held_jobs=True))
     if tenant_ids is not None:
         tenants = tenants.filter(pk__in=set(tenant_ids))
     return sum(_enforce(tenant) for tenant in tenants if tenant.has_held_jobs or _pressing(list_meters(tenant)))

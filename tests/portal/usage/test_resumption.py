@@ -230,3 +230,13 @@ def test_the_engine_is_told_why(ours, commands, django_capture_on_commit_callbac
         spend_now(ours.job, spend(2, sampled=10))
     ((_, _, wish),) = [each for each in commands if each[0] == CONTROL_JOB]
     assert wish["reason"] == "The quota of sampled tokens is used up: 10 of 10."
+
+
+def test_holds_of_jobs_that_have_ended_cost_nothing(ours, django_assert_num_queries):
+    """A job that was cancelled while a quota held it keeps its hold, and nobody looks at it again."""
+    hold(ours)
+    cancel_job(tenant=ours.tenant, user=ours.user, job_id=ours.job.pk)
+    spend_now(ours.job, status("cancelled", "Cancelled."))
+    limit(ours, max_sampled_tokens=None)
+    with django_assert_num_queries(1):
+        enforce_quotas()
