@@ -140,7 +140,8 @@ class Controller:
         said: list[Payload] = [applied]
         if record.status == "paused" and not wanted.cancelled and (drained := self._drained()):
             step = record.progress.step  # it does not run, so nobody else says why it stays paused
-            said.append(paused_on_request(step, steps) if wanted.paused else held(drained, step, steps))
+            paused = paused_on_request(step, steps, wanted.reason)
+            said.append(paused if wanted.paused else held(drained, step, steps))
         self._ledger.report(job_id, *said, control=wanted)
         self._news.set()
         if job_id in self._jobs:

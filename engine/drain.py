@@ -18,8 +18,14 @@ def drain_reason(control: DrainControl | None) -> str:
     return control.reason or "the operator is at work on it"
 
 
-def paused_on_request(step: int, steps: int) -> StatusChanged:
-    """The tenant wants the job to pause, drained or not."""
+def paused_on_request(step: int, steps: int, reason: str = "") -> StatusChanged:
+    """The tenant wants the job to pause, drained or not; with ``reason`` it is the service that does, for a while."""
+    if reason:
+        return StatusChanged(
+            status="paused",
+            reason=f"{reason} Paused after step {step} of {steps}.",
+            next="It goes on from there by itself once that is over.",
+        )
     return StatusChanged(
         status="paused",
         reason=f"Paused on request after step {step} of {steps}.",

@@ -177,7 +177,8 @@ class JobRun:
         if self._control is not None and self._control.cancelled:
             self._end("cancelled", "Cancelled on request.")
         elif self._is_unwanted():
-            self._report(paused_on_request(step, steps))
+            why = self._control.reason if self._control is not None else ""
+            self._report(paused_on_request(step, steps, why))
         elif self._held:  # else whoever stopped it changed their mind, and the controller runs it again
             self._report(held(self._held, step, steps))
 

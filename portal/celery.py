@@ -105,11 +105,22 @@ def sweep_tenants_regularly(sender, **kwargs) -> None:
 
 
 @worker_ready.connect
+def remove_expired_regularly(sender, **kwargs) -> None:
+    """Remove what is long over."""
+    from portal.ops.tasks import remove_expired
+
+    if consumes(sender, EVENTS_QUEUE):
+        remove_expired.delay()
+        sender.timer.call_repeatedly(PRUNE_SECONDS, remove_expired.delay)
+
+
+@worker_ready.connect
 def enforce_quotas_regularly(sender, **kwargs) -> None:
-    """Stop, in any case soon, who has come to a limit."""
+    """Stop, in any case soon, who has come to a limit, and let jobs go on whose quota has room again."""
     from portal.usage.tasks import enforce_quotas
 
     if consumes(sender, EVENTS_QUEUE):
+        enforce_quotas.delay()
         sender.timer.call_repeatedly(QUOTA_SWEEP_SECONDS, enforce_quotas.delay)
 
 

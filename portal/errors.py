@@ -7,7 +7,8 @@ settings, e.g. ``lora.rank``), empty where no single field is to blame.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,6 +20,24 @@ class FieldError:
 
     field: str
     message: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit that was reached, for programs; the message says the same in words."""
+
+    kind: str
+    """Of ``portal.usage.models.QuotaKind``, or the name of another limit."""
+    used: float
+    limit: float
+    resets_at: datetime | None = None
+    """When it starts anew; None for what does not."""
+    retry_after: int | None = None
+    """Seconds after which trying again makes sense; None where that depends on what is done meanwhile."""
+
+    def as_json(self) -> dict[str, Any]:
+        resets_at = self.resets_at.isoformat() if self.resets_at else None
+        return {**asdict(self), "resets_at": resets_at}
 
 
 class ServiceError(Exception):
@@ -45,6 +64,19 @@ class QuotaExceeded(ServiceError):
 
     code = "quota_exceeded"
     status = 409
+
+    def __init__(
+        self, message: str, *, fields: Iterable[FieldError] = (), hint: str = "", limit: Limit | None = None
+    ) -> None:
+        super().__init__(message, fields=fields, hint=hint)
+        self.limit = limit
+
+
+class TooMany(QuotaExceeded):
+    """A limit that frees itself in a moment."""
+
+    code = "rate_limited"
+    status = 429
 
 
 class Conflict(ServiceError):

@@ -12,6 +12,8 @@ import environ
 from csp.constants import NONCE, NONE, SELF
 from pythonjsonlogger.core import RESERVED_ATTRS
 
+from engine.spec.sealing import split_keys
+
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -36,6 +38,11 @@ def read_or_create_secret_key(path: Path) -> str:
 
 
 SECRET_KEY = env.str("SECRET_KEY", default="") or read_or_create_secret_key(MARLAAS_VAR / "secret_key")
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
+"""Earlier secret keys: what they signed and sealed is still accepted."""
+FIELD_KEYS = split_keys(env.str("MARLAAS_FIELD_KEYS", default=""))
+"""Secrets of at least 32 characters that keys for secrets at rest are derived from; the first one seals, all open, and
+``SECRET_KEY`` after them. The engine needs the same ones (``engine.spec.sealing``)."""
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
@@ -187,6 +194,7 @@ ACCOUNT_CHANGE_EMAIL = True  # one address; a new one counts once it is confirme
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 ACCOUNT_RATE_LIMITS = {"login_failed": False}  # django-axes counts failed sign-ins, in the database
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ADAPTER = "portal.sealing.SealingMFAAdapter"
 MFA_TOTP_ISSUER = "MARLaaS"
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
@@ -285,6 +293,10 @@ SPECTACULAR_SETTINGS = {
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
+MAX_STREAMS_PER_TOKEN = env.int("MAX_STREAMS_PER_TOKEN", default=20)
+MAX_STREAMS_PER_USER = env.int("MAX_STREAMS_PER_USER", default=50)
+MAX_STREAMS_PER_TENANT = env.int("MAX_STREAMS_PER_TENANT", default=200)
+"""Event streams and WebSockets open at once."""
 API_STREAM_SECONDS = env.int("API_STREAM_SECONDS", default=3600)
 DOWNLOAD_LINK_SECONDS = env.int("DOWNLOAD_LINK_SECONDS", default=15 * 60)
 

@@ -1,14 +1,12 @@
-"""Connections to addresses that tenants name, never to the operator's own network unless the operator allows it.
+"""Connections to addresses that tenants name, never to the operator's own network unless the operator allows it
+(``engine.spec.addresses``).
 
-Invariant: the address that is checked is the address that is connected to. A host name is resolved once, every address
-it has is checked, and the connection is made to one of those, so a name that resolves otherwise the next moment (DNS
-rebinding) gains nothing. Redirects are followed by nobody.
+Invariant: the address that is checked is the address that is connected to. Redirects are followed by nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import resource
 import socket
 from typing import Any
@@ -17,55 +15,28 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from engine.environments.protocol import EpisodeError
+from engine.spec import addresses
 
 CONNECT_SECONDS = 10.0
 MAX_CONNECTIONS = 10_000
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-EMBEDDING = [
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-]
-"""IPv6 ranges (NAT64, 6to4) that stand for IPv4 addresses, which a gateway would reach."""
 
 
 class AddressRefused(EpisodeError):
     """The operator does not allow connections there."""
 
 
-def is_public(address: str) -> bool:
-    """Whether an address is on the public internet: not private, loopback, link-local, shared, reserved or
-    multicast."""
-    ip: Address = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        elif any(ip in network for network in EMBEDDING):
-            return False
-    return ip.is_global and not ip.is_multicast
-
-
 async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
-    """The addresses of a host, all of them allowed.
-
-    Raises:
-        AddressRefused: one of them is not on the public internet, and the operator allows no other.
-        OSError: the name is not known.
-    """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    for address in addresses:
-        if not allow_private and not is_public(address):
-            raise AddressRefused(refusal(host, address))
-    return addresses
+    """The addresses of a host, all of them allowed. Raises AddressRefused, OSError where the name is not known."""
+    try:
+        return await addresses.resolve(host, port, allow_private=allow_private)
+    except addresses.AddressRefused as refused:
+        raise _refusal(refused) from None
 
 
-def refusal(host: str, address: str) -> str:
-    return (
-        f"the environment's host {host} has the address {address}, which is not on the public internet; only the "
-        "operator can allow such addresses"
+def _refusal(refused: addresses.AddressRefused) -> AddressRefused:
+    return AddressRefused(
+        f"the environment's host {refused.host} has the address {refused.address}, which is not on the public "
+        "internet; only the operator can allow such addresses"
     )
 
 
@@ -122,8 +93,10 @@ def make_client(allow_private: bool) -> aiohttp.ClientSession:
     def open_socket(info: tuple[Any, ...]) -> socket.socket:
         """An address that was written out has come by no resolver."""
         family, kind, protocol, _, (address, *_) = info
-        if not allow_private and not is_public(address):
-            raise AddressRefused(refusal(address, address))
+        try:
+            addresses.require_public(address, address, allow_private=allow_private)
+        except addresses.AddressRefused as refused:
+            raise _refusal(refused) from None
         return socket.socket(family, kind, protocol)
 
     connector = aiohttp.TCPConnector(

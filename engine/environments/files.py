@@ -1,5 +1,5 @@
 """What a tenant uploaded for its environments: ``<folder>/<tenant id>/documents/<sha256>.jsonl`` and
-``<folder>/<tenant id>/tokens/<name>``.
+``<folder>/<tenant id>/tokens/<name>``, which is sealed (``engine.spec.sealing``).
 
 Invariant: a spec names a file by digest or by name and never by path, and only files of its own tenant are found.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from engine.data import DatasetError
+from engine.spec.sealing import CannotOpen, read_sealer
 
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 MAX_DOCUMENTS = 100_000
@@ -59,9 +60,15 @@ class TenantFiles:
         return [_parse(number, line) for number, line in enumerate(lines, 1)]
 
     def token(self, name: str) -> str:
-        """A bearer token. Raises DatasetError where there is none of this name."""
+        """A bearer token. Raises DatasetError where there is none of this name, or it was sealed with other keys than
+        this process has."""
         content = _read(self._path("tokens", name))
         token = (content or b"").decode("ascii", errors="replace").strip()
+        if self.folder is not None:
+            try:
+                token = read_sealer(self.folder.parent).open(token)
+            except CannotOpen as error:
+                raise DatasetError(f"The token {name!r} for remote environments cannot be read. {error}") from None
         if not re.fullmatch(r"[\x21-\x7e]+", token):
             raise DatasetError(f"There is no usable token {name!r} for remote environments; store it first.")
         return token

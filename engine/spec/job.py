@@ -124,3 +124,6 @@ class JobControl(Contract):
     """Among the tenant's own jobs: the highest goes first."""
     steps: int | None = Field(default=None, ge=1, le=100_000)
     """Replaces ``training.steps``; not below the steps already committed. None: as submitted."""
+    reason: str = Field(default="", max_length=500)
+    """Why it is paused, a sentence for the tenant, where the service did so and will let it go on by itself; empty
+    where a person asked for it."""

@@ -1,4 +1,5 @@
-"""The API's one error shape: ``{"error": {"code", "message", "fields": [{"field", "message"}], "hint"}}``."""
+"""The API's one error shape: ``{"error": {"code", "message", "fields": [{"field", "message"}], "hint"}}``, with a
+``limit`` (kind, used, limit, resets_at, retry_after) where one was reached."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from portal.errors import FieldError, ServiceError
+from portal.errors import FieldError, Limit, QuotaExceeded, ServiceError
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +38,11 @@ HINTS = {
 class RateLimited(exceptions.Throttled):
     """429 that says which limit, how much, and when to try again."""
 
-    def __init__(self, *, limit: str, wait: float | None) -> None:
+    def __init__(self, *, words: str, kind: str, limit: int, wait: float | None) -> None:
         super().__init__(wait=wait)
         self.seconds = max(1, math.ceil(wait or 1))
-        self.detail = exceptions.ErrorDetail(limit, code="rate_limited")
+        self.detail = exceptions.ErrorDetail(words, code="rate_limited")
+        self.limit = Limit(kind, used=limit, limit=limit, retry_after=self.seconds)
 
 
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
@@ -48,6 +50,12 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
     set_rollback()
     headers: dict[str, str] = {}
     match error:
+        case QuotaExceeded():
+            if error.limit is not None and error.limit.retry_after is not None:
+                headers["Retry-After"] = str(error.limit.retry_after)
+            return _respond(
+                error.status, error.code, error.message, error.fields, error.hint, headers=headers, limit=error.limit
+            )
         case ServiceError():
             return _respond(error.status, error.code, error.message, error.fields, error.hint)
         case Http404():
@@ -66,7 +74,7 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
         case RateLimited():
             headers["Retry-After"] = str(error.seconds)
             hint = f"Try again in {error.seconds} second(s)."
-            return _respond(429, "rate_limited", str(error.detail), hint=hint, headers=headers)
+            return _respond(429, "rate_limited", str(error.detail), hint=hint, headers=headers, limit=error.limit)
         case exceptions.APIException():
             if header := getattr(error, "auth_header", None):
                 headers["WWW-Authenticate"] = header
@@ -82,17 +90,23 @@ TRY_LATER = "Try again later; if it stays so, tell the operator the X-Request-ID
 
 
 def error_body(
-    status_code: int, code: str, message: str, fields: list[FieldError] | None = None, hint: str = ""
+    status_code: int,
+    code: str,
+    message: str,
+    fields: list[FieldError] | None = None,
+    hint: str = "",
+    limit: Limit | None = None,
 ) -> dict[str, Any]:
-    """The one shape; ``hint`` is the status code's where none is given."""
-    return {
-        "error": {
-            "code": code,
-            "message": message,
-            "fields": [{"field": item.field, "message": item.message} for item in fields or []],
-            "hint": hint or HINTS.get(status_code, ""),
-        }
+    """The one shape; ``hint`` is the status code's where none is given, ``limit`` is there where one was reached."""
+    error: dict[str, Any] = {
+        "code": code,
+        "message": message,
+        "fields": [{"field": item.field, "message": item.message} for item in fields or []],
+        "hint": hint or HINTS.get(status_code, ""),
     }
+    if limit is not None:
+        error["limit"] = limit.as_json()
+    return {"error": error}
 
 
 def _respond(
@@ -102,10 +116,10 @@ def _respond(
     fields: list[FieldError] | None = None,
     hint: str = "",
     headers: Mapping[str, str] | None = None,
+    limit: Limit | None = None,
 ) -> Response:
-    return Response(
-        error_body(status_code, code, message, fields, hint), status=status_code, headers=dict(headers or {})
-    )
+    body = error_body(status_code, code, message, fields, hint, limit)
+    return Response(body, status=status_code, headers=dict(headers or {}))
 
 
 def _flatten(detail: Any, prefix: str = "") -> list[FieldError]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -113,6 +114,11 @@ def _page(guide: Guide) -> Callable[[HttpRequest], HttpResponse]:
             "heartbeat": int(HEARTBEAT_SECONDS),
             "key_header": HEADER,
             "error_example": ERROR_EXAMPLE,
+            "streams": {
+                "token": settings.MAX_STREAMS_PER_TOKEN,
+                "user": settings.MAX_STREAMS_PER_USER,
+                "tenant": settings.MAX_STREAMS_PER_TENANT,
+            },
             "rates": {kind: each().get_rate_in_words() for kind, each in THROTTLES.items()},
         }
         return render(request, f"api/guide_{guide.slug}.html", context)

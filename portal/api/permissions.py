@@ -5,6 +5,7 @@ Invariant: a view that does not say what a writing method needs asks for ``admin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import NotAuthenticated, PermissionDenied
@@ -18,19 +19,30 @@ if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
 
 
-def needed_scope(view: Any, method: str | None) -> Scope:
-    """``read_scope`` of the view for GET, HEAD and OPTIONS (default ``read``), ``write_scope`` for the rest."""
+def needed_scopes(view: Any, method: str | None) -> tuple[Scope, ...]:
+    """``read_scope`` of the view for GET, HEAD and OPTIONS (default ``read``), ``write_scope`` for the rest.
+
+    A view that does several things at once names a tuple; a token then needs every one of them.
+    """
     if method in SAFE_METHODS:
-        return getattr(view, "read_scope", Scope.READ)
-    return getattr(view, "write_scope", Scope.ADMIN)
+        needed = getattr(view, "read_scope", Scope.READ)
+    else:
+        needed = getattr(view, "write_scope", Scope.ADMIN)
+    return needed if isinstance(needed, tuple) else (needed,)
+
+
+def name_scopes(scopes: Iterable[Scope]) -> str:
+    """``'jobs:write' and 'datasets:write'``"""
+    return " and ".join(f"'{scope.value}'" for scope in scopes)
 
 
 class HasScope(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not isinstance(request.auth, ApiToken):
             raise NotAuthenticated("Send an API token: 'Authorization: Bearer mrl_...'.")
-        needed = needed_scope(view, request.method)
-        if needed not in covered_scopes(request.auth.scopes):
+        needed = needed_scopes(view, request.method)
+        if not covered_scopes(request.auth.scopes).issuperset(needed):
             held = ", ".join(request.auth.scopes)
-            raise PermissionDenied(f"This needs the scope '{needed.value}'; this API token has: {held}.")
+            noun = "scope" if len(needed) == 1 else "scopes"
+            raise PermissionDenied(f"This needs the {noun} {name_scopes(needed)}; this API token has: {held}.")
         return True

@@ -7,8 +7,7 @@ from typing import Any
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
 
-from portal.api.permissions import needed_scope
-from portal.tenants.models import Scope
+from portal.api.permissions import needed_scopes
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -20,13 +19,17 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 
 class ScopedSchema(AutoSchema):
-    """Each operation says which scope it needs, in its description and as ``x-required-scope``."""
+    """Each operation says which scopes it needs, in its description and as ``x-required-scope``."""
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
-        return f"{super().get_description() or ''}\n\nNeeds the scope `{self._scope().value}`.".strip()
+        scopes = self._scopes()
+        named = " and ".join(f"`{scope}`" for scope in scopes)
+        noun = "scope" if len(scopes) == 1 else "scopes"
+        return f"{super().get_description() or ''}\n\nNeeds the {noun} {named}.".strip()
 
     def get_extensions(self) -> dict[str, Any]:
-        return {**super().get_extensions(), "x-required-scope": self._scope().value}
+        """Where several are needed, they are separated by spaces, as OAuth does."""
+        return {**super().get_extensions(), "x-required-scope": " ".join(self._scopes())}
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         """Every POST may meet an idempotency key that stands for another request."""
@@ -43,5 +46,5 @@ class ScopedSchema(AutoSchema):
         query = getattr(self.view, "query_serializer", None)
         return [query] if query and query().fields and self._is_list_view() else []
 
-    def _scope(self) -> Scope:
-        return needed_scope(self.view, self.method)
+    def _scopes(self) -> list[str]:
+        return [scope.value for scope in needed_scopes(self.view, self.method)]

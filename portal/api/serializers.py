@@ -23,12 +23,21 @@ class FieldErrorOutput(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
+class LimitOutput(serializers.Serializer[Any]):
+    kind = serializers.CharField(help_text="Which limit; those of /quotas/ by the same name.")
+    used = serializers.FloatField()
+    limit = serializers.FloatField()
+    resets_at = serializers.DateTimeField(allow_null=True, help_text="When it starts anew; null for what does not.")
+    retry_after = serializers.IntegerField(allow_null=True, help_text="Seconds, as in the header Retry-After.")
+
+
 class ErrorDetailOutput(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField()
     # Declared fields are taken off the class, so DRF's own attribute of this name stays.
     fields = FieldErrorOutput(many=True)  # type: ignore[assignment]
     hint = serializers.CharField(allow_blank=True)
+    limit = LimitOutput(required=False, help_text="Only where a limit was reached.")
 
 
 class ErrorOutput(serializers.Serializer[Any]):
@@ -296,6 +305,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
             "metrics",
             "base_accuracy",
             "accuracy",
+            "last_accuracy",
             "base_model",
             "dataset_version",
             "reward_version",

@@ -31,6 +31,12 @@ class TokenThrottle(SimpleRateThrottle):
     reads: bool
     kind: str
     """As the error message names it."""
+
+    @property
+    def limit_kind(self) -> str:
+        """As the error names it for programs."""
+        return f"api_{self.scope}_requests"
+
     num_requests: int | None
     duration: int | None
     """Seconds. Both are parsed from the rate."""
@@ -90,6 +96,7 @@ class TenantThrottle(SimpleRateThrottle):
     """Counts all requests of a tenant, whatever the token, against its own limit; none where it has no limit."""
 
     scope = "tenant"
+    limit_kind = "api_requests"
     rate = "1/min"  # the number is the tenant's
 
     def allow_request(self, request: Request, view: APIView) -> bool:

@@ -76,6 +76,10 @@ class DatasetUpload(models.Model):
     file_name = models.CharField(max_length=200, blank=True)
     format = models.CharField(max_length=10, blank=True, help_text="Empty: found out from the content.")
     complete = models.BooleanField(default=False, help_text="All bytes have come.")
+    size_bytes = models.PositiveBigIntegerField(default=0, help_text="Of its files; counts as storage.")
+    reserved_bytes = models.PositiveBigIntegerField(
+        default=0, help_text="Of storage, for the piece that is being received."
+    )
     report = models.JSONField(default=dict, blank=True, help_text="What the last check found.")
     version = models.ForeignKey(DatasetVersion, on_delete=models.CASCADE, null=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

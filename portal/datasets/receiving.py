@@ -9,7 +9,7 @@ import fcntl
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -32,15 +32,15 @@ def too_large(limit: int) -> DatasetInvalid:
     return DatasetInvalid([LineError(0, "", f"The file is larger than {limit:,} bytes, your tenant's limit.")], 1)
 
 
-def append_stream(stream: Readable, path: Path, *, limit: int) -> int:
-    """Append to the file, up to ``limit`` bytes in all; return its size. Raises DatasetInvalid above that."""
+def append_stream(stream: Readable, path: Path, *, limit: int, refuse: Callable[[int], Exception] = too_large) -> int:
+    """Append to the file, up to ``limit`` bytes in all; return its size. Raises what ``refuse`` makes above that."""
     with path.open("ab") as file:
         size = file.tell()
         try:
             while chunk := stream.read(CHUNK_BYTES):
                 size += len(chunk)
                 if size > limit:
-                    raise too_large(limit)
+                    raise refuse(limit)
                 file.write(chunk)
         finally:
             file.flush()
@@ -48,16 +48,21 @@ def append_stream(stream: Readable, path: Path, *, limit: int) -> int:
     return size
 
 
-def unpack_gzip(path: Path, *, limit: int) -> None:
-    """Replace a gzip file by what it holds. Raises DatasetInvalid where that is broken or above ``limit`` bytes."""
+def is_packed(path: Path) -> bool:
     with path.open("rb") as file:
-        if file.read(2) != GZIP_MAGIC:
-            return
+        return file.read(2) == GZIP_MAGIC
+
+
+def unpack_gzip(path: Path, *, limit: int, refuse: Callable[[int], Exception] = too_large) -> None:
+    """Replace a gzip file by what it holds. Raises DatasetInvalid where that is broken, what ``refuse`` makes above
+    ``limit`` bytes."""
+    if not is_packed(path):
+        return
     aside = path.with_name(f".{path.name}")
     aside.unlink(missing_ok=True)
     try:
         with gzip.open(path) as packed:
-            append_stream(packed, aside, limit=limit)
+            append_stream(packed, aside, limit=limit, refuse=refuse)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise DatasetInvalid(
             [LineError(0, "", "The gzip data is broken or cut off; send the file again.")], 1

@@ -114,7 +114,8 @@ def store_version(
     tick: Tick = lambda fraction: None,
 ) -> DatasetVersion:
     """Build the version's file and its row; the upload, where it comes from one, is marked as done with it."""
-    require_storage(tenant=tenant)  # before the work; exactly under the tenant's lock
+    # Before the work; exactly under the tenant's lock. The version takes the place of what was sent.
+    require_storage(tenant=tenant, freed=upload.size_bytes if upload else 0)
     folder = Path(settings.MARLAAS_VAR) / "datasets"
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / LOCK_NAME, shared=True):
@@ -143,7 +144,7 @@ def _record_version(
     with transaction.atomic():
         # Locking the tenant makes the numbering race-free for the first version too.
         Tenant.objects.select_for_update().get(pk=tenant.pk)
-        require_storage(tenant=tenant, size_bytes=built.size_bytes)
+        require_storage(tenant=tenant, size_bytes=built.size_bytes, freed=upload.size_bytes if upload else 0)
         dataset, _ = Dataset.objects.get_or_create(tenant=tenant, name=name)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
         version = DatasetVersion.objects.create(

@@ -87,6 +87,7 @@ def _receive(request: TenantRequest, form: UploadForm) -> DatasetUpload:
                     stream=content,
                     offset=0,
                     part=part,
+                    length=content.size if part == "held_out" else size,
                 )
         return complete_upload(tenant=request.tenant, user=request.user, upload_id=upload.pk)
     except ServiceError:

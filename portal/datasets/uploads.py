@@ -1,7 +1,8 @@
 """Writes of uploads: receive the bytes in pieces, look at them, check and store them.
 
 Invariants: nothing sent is lost to a fault in it: an upload stays for ``KEPT`` until it is stored or deleted; the size
-of its file is the offset to go on from; finishing twice gives the same version.
+of its file is the offset to go on from; finishing twice gives the same version. What was sent counts as storage, and
+what a piece may still bring is reserved before it is read, so that pieces sent at once never exceed a quota together.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,17 @@ from portal.datasets.receiving import (
     append_stream,
     file_lock,
     file_size,
+    is_packed,
     too_large,
     unpack_gzip,
 )
 from portal.datasets.selectors import get_upload, list_uploads, progress_key
 from portal.datasets.services import check_name, check_version_input, store_version
-from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded
+from portal.errors import Conflict, FieldError, InvalidInput, Limit, QuotaExceeded
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.limits import find_storage_room, require_storage, storage_full
+from portal.usage.meters import get_quotas
 
 KEPT = timedelta(days=1)
 MAX_UPLOADS = 20
@@ -62,11 +66,14 @@ def create_upload(
         raise too_large(tenant.max_dataset_bytes)
     with transaction.atomic():
         Tenant.objects.select_for_update().get(pk=tenant.pk)  # so that two cannot take the last place
-        if list_uploads(tenant).count() >= MAX_UPLOADS:
+        count = list_uploads(tenant).count()
+        if count >= MAX_UPLOADS:
             raise QuotaExceeded(
                 f"There are {MAX_UPLOADS} unfinished uploads, the most there may be.",
                 hint="Finish or delete some of them.",
+                limit=Limit("unfinished_uploads", used=count, limit=MAX_UPLOADS),
             )
+        require_storage(tenant=tenant, size_bytes=size_bytes or 0)
         upload = DatasetUpload.objects.create(
             tenant=tenant,
             created_by_id=user.pk,
@@ -80,12 +87,20 @@ def create_upload(
 
 
 def append_to_upload(
-    *, tenant: Tenant, user: User, upload_id: uuid.UUID, stream: Readable, offset: int, part: str = "data"
+    *,
+    tenant: Tenant,
+    user: User,
+    upload_id: uuid.UUID,
+    stream: Readable,
+    offset: int,
+    part: str = "data",
+    length: int | None = None,
 ) -> int:
-    """Add a piece that begins at ``offset`` of the part; return the offset of the next.
+    """Add a piece that begins at ``offset`` of the part; return the offset of the next. ``length``: its bytes, where
+    that is known.
 
     Raises Conflict where the part has another size (a piece sent twice, or one lost), DatasetInvalid above the
-    tenant's limit, InvalidInput, NotAllowed, Http404.
+    tenant's limit, QuotaExceeded where there is no room for it, InvalidInput, NotAllowed, Http404.
     """
     upload = _open_upload(tenant, user, upload_id)
     if part not in PARTS:
@@ -102,22 +117,26 @@ def append_to_upload(
                 fields=[FieldError("offset", f"must be {size}")],
                 hint="Go on from that offset.",
             )
-        other = file_size(upload.held_out_path if part == "data" else upload.data_path)
-        return append_stream(stream, path, limit=tenant.max_dataset_bytes - other)
+        with _reserve(tenant, upload, length) as room:
+            other = file_size(upload.held_out_path if part == "data" else upload.data_path)
+            return append_stream(stream, path, limit=min(size + room.bytes, room.most - other), refuse=room.refuse)
 
 
 def complete_upload(*, tenant: Tenant, user: User, upload_id: uuid.UUID) -> DatasetUpload:
     """No more bytes will come: unpack what is packed, find out the format.
 
-    Raises DatasetInvalid where the gzip data is broken, NotAllowed, Http404.
+    Raises DatasetInvalid where the gzip data is broken, QuotaExceeded where there is no room for what it holds,
+    NotAllowed, Http404.
     """
     upload = _open_upload(tenant, user, upload_id)
     with _lock(upload):
         if not upload.complete:
             upload.data_path.touch()
             for path in (upload.data_path, upload.held_out_path):
-                if path.exists():
-                    unpack_gzip(path, limit=tenant.max_dataset_bytes)
+                if path.exists() and is_packed(path):
+                    with _reserve(tenant, upload, None) as room:
+                        limit = min(room.most, file_size(path) + room.bytes)
+                        unpack_gzip(path, limit=limit, refuse=room.refuse)
             upload.format = upload.format or detect_format(upload.data_path, upload.file_name)
             upload.complete = True
             upload.save(update_fields=["format", "complete"])
@@ -130,7 +149,7 @@ def replace_upload_text(*, tenant: Tenant, user: User, upload_id: uuid.UUID, tex
     content = text.encode("utf-8", "surrogatepass")
     if len(content) > tenant.max_dataset_bytes:
         raise too_large(tenant.max_dataset_bytes)
-    with _lock(upload):
+    with _lock(upload), _reserve(tenant, upload, max(0, len(content) - file_size(upload.data_path))):
         aside = upload.data_path.with_suffix(".new")
         aside.write_bytes(content)
         aside.replace(upload.data_path)
@@ -199,7 +218,7 @@ def receive_version(
         tenant=tenant, user=user, name=name, file_name=file_name, format=format, size_bytes=size_bytes
     )
     try:
-        append_to_upload(tenant=tenant, user=user, upload_id=upload.pk, stream=stream, offset=0)
+        append_to_upload(tenant=tenant, user=user, upload_id=upload.pk, stream=stream, offset=0, length=size_bytes)
         complete_upload(tenant=tenant, user=user, upload_id=upload.pk)
     except BaseException:
         delete_upload(tenant=tenant, user=user, upload_id=upload.pk)
@@ -221,6 +240,7 @@ def delete_upload(*, tenant: Tenant, user: User, upload_id: uuid.UUID) -> None:
 
 def delete_expired_uploads() -> int:
     """Forget uploads whose day has passed, and the folders of those deleted with their tenant or dataset; how many.
+    What a request that was cut off had reserved is given back.
 
     Folders go first: what fails is tried again.
     """
@@ -234,6 +254,9 @@ def delete_expired_uploads() -> int:
     strays = [folder for name, folder in folders.items() if name not in known]
     for folder in strays:
         shutil.rmtree(folder, ignore_errors=True)
+    for upload in DatasetUpload.objects.filter(reserved_bytes__gt=0):
+        with suppress(Conflict), _lock(upload):  # one that is busy will give back itself
+            _settle(upload)
     return len(expired) + len(strays)
 
 
@@ -249,6 +272,56 @@ def _lock(upload: DatasetUpload) -> Iterator[None]:
     upload.folder.mkdir(parents=True, exist_ok=True)
     with file_lock(_lock_path(upload), wait=False):
         yield
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one request may add to an upload."""
+
+    bytes: int
+    most: int
+    """Bytes an upload of the tenant may have in all."""
+    full: QuotaExceeded | None = None
+    """What is said above ``bytes`` where storage is what limits them."""
+
+    def refuse(self, limit: int) -> Exception:
+        return self.full or too_large(self.most)
+
+
+@contextmanager
+def _reserve(tenant: Tenant, upload: DatasetUpload, length: int | None) -> Iterator[Room]:
+    """Set storage aside for ``length`` bytes more, or, where that is not known, for as much as there may come. Raises
+    QuotaExceeded. Call it with the upload's lock held."""
+    with transaction.atomic():
+        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        left = max(0, tenant.max_dataset_bytes - _size_on_disk(upload))
+        if length is not None and length <= left:
+            if length:  # less may always take the place of more
+                require_storage(tenant=tenant, size_bytes=length)
+            room = Room(length, tenant.max_dataset_bytes)
+        else:
+            stored = find_storage_room(tenant)
+            full = None
+            if stored is not None and stored < left:
+                limit = get_quotas(tenant).max_storage_bytes or 0
+                full = storage_full(tenant, used=limit - stored, limit=limit)
+            room = Room(left if full is None else stored or 0, tenant.max_dataset_bytes, full)
+        DatasetUpload.objects.filter(pk=upload.pk).update(reserved_bytes=room.bytes)
+    try:
+        yield room
+    finally:
+        _settle(upload)
+
+
+def _settle(upload: DatasetUpload) -> None:
+    """What is on the disk counts, and no more is set aside."""
+    upload.size_bytes, upload.reserved_bytes = _size_on_disk(upload), 0
+    row = DatasetUpload.objects.filter(pk=upload.pk)  # gone where it was deleted meanwhile
+    row.update(size_bytes=upload.size_bytes, reserved_bytes=0)
+
+
+def _size_on_disk(upload: DatasetUpload) -> int:
+    return file_size(upload.data_path) + file_size(upload.held_out_path)
 
 
 def _lock_path(upload: DatasetUpload) -> Path:

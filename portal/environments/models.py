@@ -2,7 +2,8 @@
 
 Invariants: the rows here say what there is, the content lies in files where the engine looks for it
 (``engine.environments.files``), below ``$MARLAAS_VAR/tenants/<tenant id>/``: ``documents/<sha256>.jsonl`` and
-``tokens/<name>``. A file is complete before its row exists. A token's value is in its file (mode 0600) alone.
+``tokens/<name>``. A file is complete before its row exists. A token's value is in its file (mode 0600, sealed)
+alone.
 """
 
 import uuid

@@ -1,7 +1,7 @@
 """Writes of what environments need: documents and tokens.
 
 Invariants: a file is complete on disk before its row exists; nothing an unfinished job needs is deleted (jobs are
-created under the tenant's lock too, so neither can miss the other); a token's value is never read back.
+created under the tenant's lock too, so neither can miss the other); a token's value is sealed and never shown.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from portal.environments.selectors import (
     list_jobs_using,
 )
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded
+from portal.sealing import get_sealer
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
 from portal.usage.limits import require_storage
@@ -200,18 +201,23 @@ def _value_errors(value: str) -> list[FieldError]:
 
 
 def _write_token(tenant: Tenant, token: EnvironmentToken, value: str) -> None:
+    """Sealed; the engine has the same keys."""
+    _make_folder(tenant, "tokens")
+    write_secret_file(token.path, get_sealer().seal(value))
+
+
+def write_secret_file(path: Path, text: str) -> None:
     """Written aside with mode 0600 from the start, fsynced and renamed: the engine reads the old or the new value."""
-    folder = _make_folder(tenant, "tokens")
-    descriptor, aside = tempfile.mkstemp(dir=folder, prefix=".")  # mode 0600
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(value)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).replace(token.path)
+        Path(aside).replace(path)
     finally:
         Path(aside).unlink(missing_ok=True)
-    _fsync_folder(folder)
+    _fsync_folder(path.parent)
 
 
 def _make_folder(tenant: Tenant, kind: str) -> Path:

@@ -131,6 +131,7 @@ def _summary(job: Job) -> dict[str, Any]:
         "elapsed": history.elapsed(job),
         "time_left": history.time_left(job),
         "spend": progress.spend(job),
+        "last_differs": job.last_accuracy != job.accuracy,
         "gain": f"{100 * (job.accuracy - job.base_accuracy):+.1f} points" if known else "",  # type: ignore[operator]
     }
 

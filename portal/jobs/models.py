@@ -78,7 +78,15 @@ class Job(models.Model):
     applied_revision = models.PositiveIntegerField(default=0, help_text="Of the control the engine goes by.")
     metrics = models.JSONField(default=dict, help_text="Of the last committed step.")
     base_accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, before training.")
-    accuracy = models.FloatField(null=True, blank=True, help_text="Held-out, of the last adapter version evaluated.")
+    accuracy = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="Held-out, of the job's result: its best adapter version so far, or the last one where its settings "
+        "ask for that.",
+    )
+    last_accuracy = models.FloatField(
+        null=True, blank=True, help_text="Held-out, of the last adapter version evaluated."
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
@@ -128,7 +136,15 @@ class Job(models.Model):
     def hold(self) -> Any:
         """The ``QuotaHold`` for which the portal paused the job; None where it did not."""
         stays_paused = self.wants_paused and not self.wants_cancelled and not self.is_finished
-        return getattr(self, "quota_hold", None) if stays_paused else None
+        hold = getattr(self, "quota_hold", None) if stays_paused else None
+        return hold if hold is not None and hold.released_at is None else None
+
+    @property
+    def _told_by_quota(self) -> Any:
+        """The ``QuotaHold`` whose words say why the job is in its state: it holds it, or has just let it go."""
+        if self.hold is not None:
+            return self.hold
+        return getattr(self, "quota_hold", None) if self.transition is RESUMING else None
 
     @property
     def state_label(self) -> str:
@@ -137,15 +153,15 @@ class Job(models.Model):
     @property
     def state_reason(self) -> str:
         """Why the job is in its state, for people."""
-        if self.hold is not None:
-            return str(self.hold.reason)
+        if (hold := self._told_by_quota) is not None:
+            return str(hold.reason)
         return self.transition.reason if self.transition else self.reason
 
     @property
     def state_next(self) -> str:
         """What happens next, for people."""
-        if self.hold is not None:
-            return str(self.hold.next)
+        if (hold := self._told_by_quota) is not None:
+            return str(hold.next)
         return self.transition.next if self.transition else self.next
 
     @property
@@ -166,6 +182,7 @@ class Job(models.Model):
             cancelled=self.wants_cancelled,
             priority=self.wanted_priority,
             steps=self.wanted_steps,
+            reason=self.hold.reason if self.hold is not None else "",
         )
 
     def to_spec(self) -> JobSpec:

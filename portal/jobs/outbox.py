@@ -52,7 +52,7 @@ def send_commands(*, job_ids: Collection[uuid.UUID] | None = None, older_than: t
             Job.objects.filter(pk=job.pk).update(submit_sent_at=timezone.now())
             sent += 1
     unapplied = jobs.filter(control_revision__gt=F("applied_revision"))
-    for job in unapplied.filter(Q(control_sent_at=None) | Q(control_sent_at__lte=due)):
+    for job in unapplied.select_related("quota_hold").filter(Q(control_sent_at=None) | Q(control_sent_at__lte=due)):
         if send_command(CONTROL_JOB, job.pk.hex, job.to_control().model_dump(mode="json")):
             # A revision made meanwhile is still to be sent.
             same = Job.objects.filter(pk=job.pk, control_revision=job.control_revision)

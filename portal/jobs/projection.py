@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from engine.events import TERMINAL_STATUSES
 from portal.adapters.models import AdapterVersion
@@ -34,6 +35,7 @@ PROJECTED_FIELDS = [
     "metrics",
     "base_accuracy",
     "accuracy",
+    "last_accuracy",
     "started_at",
     "finished_at",
 ]
@@ -137,7 +139,28 @@ def _apply(job: Job, event: StoredEvent) -> Occurrence | None:
         case "evaluation" if payload["adapter_version"] is None:
             job.base_accuracy = payload["accuracy"]
         case "evaluation":
-            job.accuracy = payload["accuracy"]
+            if _is_result_so_far(job, payload):
+                job.accuracy = payload["accuracy"]
+            job.last_accuracy = payload["accuracy"]
         case "adapter" if payload.get("final", False):
+            _take_accuracy_of(job, event)
             return Occurrence("adapter.published", event.seq)
     return None
+
+
+def _is_result_so_far(job: Job, payload: dict[str, Any]) -> bool:
+    """Whether the version evaluated would be the job's result if it ended now.
+
+    The first one is; events of older engines do not say which is best, there the last one counts.
+    """
+    wants_last = job.spec.get("evaluation", {}).get("result") == "last"
+    return wants_last or job.accuracy is None or bool(payload.get("best", True))
+
+
+def _take_accuracy_of(job: Job, final: StoredEvent) -> None:
+    """The engine has said which version is the result; it is the best one unless that could not be read any more."""
+    version = final.payload["adapter_version"]
+    found = JobEvent.objects.filter(job=job, type="evaluation", seq__lt=final.seq, payload__adapter_version=version)
+    evaluated = found.order_by("seq").last()
+    if evaluated is not None:
+        job.accuracy = evaluated.payload["accuracy"]

@@ -52,7 +52,11 @@ def quotas_after(tenant: Tenant, *, steps: int, expected: Mapping[QuotaKind, flo
     """
     return [
         *_of_one_job(tenant, steps),
-        *(_after(meter, expected) for meter in list_meters(tenant) if meter.limit is not None),
+        *(
+            _after(meter, expected)
+            for meter in list_meters(tenant)
+            if meter.limit is not None and meter.kind != QuotaKind.REWARD_TRIALS
+        ),
     ]
 
 

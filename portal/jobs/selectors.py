@@ -114,6 +114,7 @@ def summarize_job(job: Job) -> dict[str, Any]:
         "metrics": job.metrics,
         "base_accuracy": job.base_accuracy,
         "accuracy": job.accuracy,
+        "last_accuracy": job.last_accuracy,
         "last_seq": job.last_seq,
         "created_at": job.created_at.isoformat(),
         "started_at": job.started_at.isoformat() if job.started_at else None,

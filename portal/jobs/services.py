@@ -157,7 +157,8 @@ def _same_request(earlier: Job, request_sha256: str) -> Job:
 def pause_job(*, tenant: Tenant, user: User, job_id: uuid.UUID) -> Job:
     """Ask the engine to pause the job; it gives up its place and keeps every committed step.
 
-    Once paused it does not count towards ``max_active_jobs``. Raises Conflict for a job that has ended or is being
+    Once paused it does not count towards ``max_active_jobs``. One that a quota has paused then stays so when the quota
+    has room again. Raises Conflict for a job that has ended or is being
     cancelled, NotAllowed, Http404.
     """
     return _change_control(tenant=tenant, user=user, job_id=job_id, wants_paused=True)
@@ -224,6 +225,8 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
         job = Job.objects.select_for_update().filter(tenant=tenant, pk=job_id).first()
         if job is None:
             raise Http404("No such job.")
+        if changes.get("wants_paused") and job.hold is not None:
+            return _keep_paused(tenant, user, job)
         if all(getattr(job, name) == value for name, value in changes.items()):
             return job
         if "wants_cancelled" in changes and job.is_finished:
@@ -236,6 +239,7 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
                 require_place(tenant=tenant)
             else:
                 require_quota_left(tenant=tenant)
+        if "wants_paused" in changes:  # from now on a person's wish
             QuotaHold.objects.filter(job=job).delete()
         if changes.get("wanted_steps", 0) > job.wanted_steps:
             require_steps(tenant=tenant, steps=changes["wanted_steps"], field="steps")
@@ -250,6 +254,15 @@ def _change_control(*, tenant: Tenant, user: User, job_id: uuid.UUID, **changes:
         transaction.on_commit(lambda: send_commands(job_ids=[job_id]))
         transaction.on_commit(lambda: wake_readers([job]))
     return job
+
+
+def _keep_paused(tenant: Tenant, user: User, job: Job) -> Job:
+    """A person's pause takes the place of the quota's; the engine has nothing to change."""
+    before, after = {"goes_on_by_itself": True}, {"goes_on_by_itself": False}
+    QuotaHold.objects.filter(job=job).delete()
+    record_change(tenant=tenant, user=user, action="job.paused", target=job, before=before, after=after)
+    transaction.on_commit(lambda: wake_readers([job]))
+    return Job.objects.get(pk=job.pk)
 
 
 def _action(changes: dict[str, Any]) -> str:

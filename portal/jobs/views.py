@@ -46,7 +46,9 @@ def job_list(request: TenantRequest) -> HttpResponse:
 @writer_page
 @require_POST
 def job_pause(request: TenantRequest, job_id: uuid.UUID) -> HttpResponse:
-    return _control(request, job_id, pause_job, "The job is being paused.")
+    held = get_job(request.tenant, job_id).hold is not None
+    done = "The job stays paused until somebody resumes it." if held else "The job is being paused."
+    return _control(request, job_id, pause_job, done)
 
 
 @writer_page

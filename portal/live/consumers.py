@@ -14,20 +14,26 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import Http404
 
+from portal.errors import TooMany
 from portal.jobs.selectors import get_job, list_jobs, read_news, summarize_job
 from portal.live.hub import MOST_WAITING, get_hub
 from portal.live.pages import JobPage
+from portal.live.slots import Places, places_of_member
 from portal.tenants.acting import get_acting_membership, may_still_read
 from portal.tenants.models import Tenant
 
 CLOSE_SIGNED_OUT = 4401
 CLOSE_NOT_FOUND = 4404
+CLOSE_TOO_MANY = 4429
+LONGEST_REASON = 123
+"""Bytes of a close frame's reason (RFC 6455)."""
 PAGE_EVENTS = 200
 LISTED_JOBS = 100
 REFRESH_SECONDS = 30
@@ -40,6 +46,7 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
     tenant: Tenant
     wants_spans = False
     tasks: Sequence[asyncio.Task[None]] = ()
+    places: Places | None = None
 
     async def connect(self) -> None:
         await self.accept()
@@ -50,6 +57,13 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_SIGNED_OUT)
             return
         self.tenant = membership.tenant
+        places = places_of_member(self.tenant, self.scope["user"])
+        try:
+            await sync_to_async(places.take)()
+        except TooMany as refused:
+            await self._close_as_one_too_many(refused)
+            return
+        self.places = places
         self.sending = asyncio.Lock()  # a wake-up and a refresh may coincide
         try:
             await database_sync_to_async(self.find)()
@@ -66,6 +80,8 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
         for task in self.tasks:
             task.cancel()
         await get_hub().leave(stream=self)
+        if self.places:
+            await sync_to_async(self.places.release)()
 
     def offer(self, page: Any) -> None:
         """See ``hub.Shown``. A client so slow that pages pile up gets what it missed by a read of its own."""
@@ -86,11 +102,20 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
             except Http404:  # the job is gone
                 continue
 
+    async def _close_as_one_too_many(self, refused: TooMany) -> None:
+        """The reason names the limit and when to try again, as far as a close frame holds it."""
+        assert refused.limit is not None
+        reason = f"{refused.limit.kind}: {refused.limit.limit:g} are open, the limit. {refused.hint}"
+        await self.close(CLOSE_TOO_MANY, reason[:LONGEST_REASON])
+
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             if not await database_sync_to_async(self.may_read)():
                 await self.close(CLOSE_SIGNED_OUT)
+                return
+            if self.places and not await sync_to_async(self.places.keep)():
+                await self.close(CLOSE_TOO_MANY, "Too many streams are open.")
                 return
             await self.send_missed()
 

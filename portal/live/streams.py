@@ -12,11 +12,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.http import Http404
 
 from portal.live.hub import get_hub
 from portal.live.readers import Batch, Message
+from portal.live.slots import Places
 
 HEARTBEAT_SECONDS = 15.0
 RETRY_MS = 1000
@@ -32,15 +34,21 @@ class Reader(Protocol):
     def read(self) -> Batch: ...
 
 
-async def stream_events(reader: Reader, *, may_read: Callable[[], bool], seconds: float) -> AsyncIterator[bytes]:
-    """The body of a ``text/event-stream``. The last event is ``end`` and says why."""
+async def stream_events(
+    reader: Reader, *, may_read: Callable[[], bool], seconds: float, places: Places
+) -> AsyncIterator[bytes]:
+    """The body of a ``text/event-stream``. The last event is ``end`` and says why. ``places`` were taken; they are
+    given back."""
     clock = asyncio.get_running_loop()
     ends_at = clock.time() + seconds
     waking = Waking(reader.group)
-    await waking.start()  # before reading: what happens in between wakes us
     try:
+        await waking.start()  # before reading: what happens in between wakes us
         yield f"retry: {RETRY_MS}\n\n".encode()
         while True:
+            if not await sync_to_async(places.keep)():
+                yield _end("limit", "Too many streams are open. Connect again later with the last id.")
+                return
             batch = await database_sync_to_async(_read)(reader, may_read)
             if batch is None:
                 yield _end("revoked", "The API token may not read this any longer.")
@@ -59,6 +67,8 @@ async def stream_events(reader: Reader, *, may_read: Callable[[], bool], seconds
             if not await waking.wait(min(HEARTBEAT_SECONDS, left)):
                 yield b": nothing new\n\n"
     finally:
+        # Shielded: whoever hangs up cancels this, and the place is to be free at once all the same.
+        await asyncio.shield(sync_to_async(places.release)())
         await waking.stop()
 
 

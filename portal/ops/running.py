@@ -12,6 +12,7 @@ from django.core.management import call_command
 
 from portal.base_models.services import ensure_bundled_base_model
 from portal.ops import installation, sandbox
+from portal.ops.sealed import seal_all
 from portal.ops.supervisor import Supervisor
 
 Say = Callable[[str], None]
@@ -22,6 +23,7 @@ def prepare() -> None:
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     ensure_bundled_base_model()
+    seal_all()
 
 
 async def serve(host: str, port: int, say: Say, while_up: Callable[[str], Awaitable[int | None]]) -> int:

@@ -34,7 +34,7 @@ from portal.audit.services import record_change
 from portal.base_models.selectors import find_base_model
 from portal.celery import app
 from portal.datasets.models import DatasetVersion
-from portal.errors import FieldError, InvalidInput, QuotaExceeded, field_errors
+from portal.errors import FieldError, InvalidInput, Limit, QuotaExceeded, field_errors
 from portal.json_values import make_storable, unstorable_fields
 from portal.rewards.models import RewardTrial, RewardVersion, TrialState
 from portal.rewards.rows import parse_row, read_row, sample_rows
@@ -42,6 +42,9 @@ from portal.rewards.selectors import get_reward_trial
 from portal.rewards.services import check_reward_spec
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_writer
+from portal.usage.enforcement import enforce_quotas
+from portal.usage.limits import require_trial
+from portal.usage.recording import record_trial_usage
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +98,8 @@ def start_reward_trial(
 ) -> RewardTrial:
     """Test a saved version, or a reward that is not saved, on given completions or fresh samples of a base model.
 
-    Raises InvalidInput with a field error for each fault, QuotaExceeded where too many of the tenant's trials run.
+    Raises InvalidInput with a field error for each fault, QuotaExceeded where too many of the tenant's trials run or
+    were begun today.
     """
     require_writer(tenant=tenant, user=user)
     reward = reward_version.spec if reward_version else check_reward_spec(spec or {})
@@ -105,13 +109,16 @@ def start_reward_trial(
     trial.spec = _trial_spec(trial.pk, tenant, reward, rows, sampling)
     trial.reason = "Waits for the engine."
     with transaction.atomic():
-        Tenant.objects.select_for_update().get(pk=tenant.pk)  # two requests must not share the last place
+        # Two requests must not share the last place.
+        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         running = RewardTrial.objects.filter(tenant=tenant).exclude(state__in=FINISHED_TRIALS).count()
         if running >= MAX_RUNNING:
             raise QuotaExceeded(
                 f"{running} reward tests are running; more than {MAX_RUNNING} at once are not possible.",
                 hint="Wait for one to end, or cancel it.",
+                limit=Limit("running_reward_trials", used=running, limit=MAX_RUNNING),
             )
+        require_trial(tenant=tenant)
         trial.save()
         record_change(
             tenant=tenant,
@@ -131,25 +138,39 @@ def cancel_reward_trial(*, tenant: Tenant, user: User, trial_id: uuid.UUID) -> R
     # It ends here at once: what the engine says after is ignored.
     ended = _unfinished().filter(pk=trial.pk)
     changes = {"state": TrialState.CANCELLED, "reason": "Cancelled on request.", "finished_at": timezone.now()}
-    if ended.update(cancel_wanted=True, **changes):
-        transaction.on_commit(lambda: _hand_over(CANCEL_TRIAL, trial.pk.hex))
+    with transaction.atomic():
+        if ended.update(cancel_wanted=True, **changes):
+            _record_usage(trial.pk)
+            transaction.on_commit(lambda: _hand_over(CANCEL_TRIAL, trial.pk.hex))
     return get_reward_trial(tenant, trial_id)
 
 
 def take_in_report(*, report: TrialReport) -> None:
     """Store what the engine reports; older reports, and those of trials that have ended or are gone, change nothing."""
     now = timezone.now()
-    _unfinished().filter(pk=uuid.UUID(report.trial_id), sequence__lt=report.sequence).update(
-        sequence=report.sequence,
-        heard_at=now,
-        state=report.state,
-        reason=make_storable(report.reason),
-        done=report.done,
-        scores=make_storable([[score.model_dump() for score in group] for group in report.scores]),
-        sampled_tokens=report.sampled_tokens,
-        accelerator_seconds=report.accelerator_seconds,
-        finished_at=now if report.state in FINISHED_TRIALS else None,
-    )
+    ended = report.state in FINISHED_TRIALS
+    with transaction.atomic():
+        stored = _unfinished().filter(pk=uuid.UUID(report.trial_id), sequence__lt=report.sequence)
+        changed = stored.update(
+            sequence=report.sequence,
+            heard_at=now,
+            state=report.state,
+            reason=make_storable(report.reason),
+            done=report.done,
+            scores=make_storable([[score.model_dump() for score in group] for group in report.scores]),
+            sampled_tokens=report.sampled_tokens,
+            accelerator_seconds=report.accelerator_seconds,
+            finished_at=now if ended else None,
+        )
+        if changed and ended:
+            _record_usage(uuid.UUID(report.trial_id))
+
+
+def _record_usage(trial_id: uuid.UUID) -> None:
+    """Count what a trial that has just ended spent, as far as the engine has said; once, since it ends once."""
+    trial = RewardTrial.objects.select_related("tenant", "created_by").get(pk=trial_id)
+    record_trial_usage(trial=trial)
+    transaction.on_commit(lambda: enforce_quotas(tenant_ids=[trial.tenant_id]))
 
 
 def sweep_reward_trials() -> None:
@@ -157,15 +178,20 @@ def sweep_reward_trials() -> None:
     now = timezone.now()
     RewardTrial.objects.filter(expires_at__lte=now).delete()
     silent = Q(heard_at__lte=now - GIVE_UP_AFTER) | Q(heard_at=None, created_at__lte=now - GIVE_UP_AFTER)
-    _unfinished().filter(silent).update(
-        state=TrialState.FAILED, finished_at=now, reason=NO_ENGINE.format(minutes=GIVE_UP_AFTER.total_seconds() / 60)
-    )
-    _unfinished().filter(created_at__lte=now - LONGEST).update(
-        state=TrialState.FAILED, finished_at=now, reason="The test took longer than half an hour and was given up."
-    )
+    _give_up(_unfinished().filter(silent), NO_ENGINE.format(minutes=GIVE_UP_AFTER.total_seconds() / 60))
+    too_long = _unfinished().filter(created_at__lte=now - LONGEST)
+    _give_up(too_long, "The test took longer than half an hour and was given up.")
     due = now - RESEND_AFTER
     for trial in _unfinished().filter(Q(sent_at=None) | Q(sent_at__lte=due)).order_by("created_at")[:50]:
         _send(trial)
+
+
+def _give_up(trials: Any, reason: str) -> None:
+    for trial_id in list(trials.values_list("pk", flat=True)):
+        with transaction.atomic():
+            ending = _unfinished().filter(pk=trial_id)
+            if ending.update(state=TrialState.FAILED, finished_at=timezone.now(), reason=reason):
+                _record_usage(trial_id)
 
 
 def _unfinished() -> Any:

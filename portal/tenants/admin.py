@@ -40,7 +40,8 @@ class TenantAdmin(ReasonedAdmin):
 
     def get_readonly_fields(self, request, obj=None):
         """Limits of a tenant that exists are changed on the page of its quotas, with a reason."""
-        return ["max_active_jobs", "max_dataset_bytes", "max_dataset_rows"] if obj is not None else []
+        limits = ["max_active_jobs", "max_dataset_bytes", "max_dataset_rows", "max_reward_trials_per_day"]
+        return limits if obj is not None else []
 
     @admin.display(description="More")
     def more(self, tenant: Tenant) -> SafeString:

@@ -30,6 +30,9 @@ class Tenant(models.Model):
     )
     max_dataset_bytes = models.PositiveBigIntegerField(default=100 * 1024 * 1024, help_text="Size of one upload.")
     max_dataset_rows = models.PositiveIntegerField(default=100_000, help_text="Rows of one dataset version.")
+    max_reward_trials_per_day = models.PositiveIntegerField(
+        "max reward tests per day", default=500, help_text="Begun from 0:00 to 24:00 UTC."
+    )
     require_mfa = models.BooleanField(
         "two-factor sign-in required", default=False, help_text="Members without it set it up before anything else."
     )

@@ -19,6 +19,9 @@ class QuotasForm(forms.ModelForm):
     )
     max_dataset_bytes = forms.IntegerField(min_value=0, max_value=LARGEST, help_text="Size of one upload.")
     max_dataset_rows = forms.IntegerField(min_value=0, help_text="Rows of one dataset version.")
+    max_reward_trials_per_day = forms.IntegerField(
+        min_value=0, label="Max reward tests per day", help_text="Begun from 0:00 to 24:00 UTC."
+    )
     reason = forms.CharField(
         max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="Kept in the history; the tenant sees it."
     )

@@ -12,12 +12,13 @@ from django.db.models import Count, Q, Sum
 
 from engine.events import TERMINAL_STATUSES
 from portal.adapters.models import AdapterVersion
-from portal.datasets.models import DatasetVersion
+from portal.datasets.models import DatasetUpload, DatasetVersion
 from portal.environments.models import DocumentSet
 from portal.jobs.models import Job, Status
+from portal.rewards.models import RewardTrial
 from portal.tenants.models import Tenant
 from portal.usage.models import QuotaKind, TenantQuotas, UsageRecord
-from portal.usage.periods import Period
+from portal.usage.periods import Period, today_until
 
 WARNING_FRACTION = 0.8
 PER_PERIOD = (QuotaKind.SAMPLED_TOKENS, QuotaKind.TRAINED_TOKENS, QuotaKind.ACCELERATOR_SECONDS)
@@ -72,8 +73,9 @@ class Meter:
 
 
 def list_limited_meters(tenant: Tenant) -> list[Meter]:
-    """Those with a limit, for the home page."""
-    return [meter for meter in list_meters(tenant) if meter.limit is not None]
+    """Those with a limit, for the home page; reward tests only where they come near it."""
+    limited = [meter for meter in list_meters(tenant) if meter.limit is not None]
+    return [meter for meter in limited if meter.kind != QuotaKind.REWARD_TRIALS or meter.level != "ok"]
 
 
 def get_quotas(tenant: Tenant) -> TenantQuotas:
@@ -97,10 +99,18 @@ def list_meters(tenant: Tenant, period: Period | None = None) -> list[Meter]:
         QuotaKind.ACCELERATOR_SECONDS: (spent["seconds"] or 0, quotas.max_accelerator_seconds),
         QuotaKind.STORAGE_BYTES: (sum_storage(tenant), quotas.max_storage_bytes),
     }
-    return [
+    meters = [
         Meter(kind, used, limit, period.resets_at if kind in PER_PERIOD else None)
         for kind, (used, limit) in found.items()
     ]
+    return [*meters, get_trial_meter(tenant)]
+
+
+def get_trial_meter(tenant: Tenant) -> Meter:
+    """Reward trials begun today (UTC). They are kept for longer than a day, so counting them is enough."""
+    today, tomorrow = today_until()
+    begun = RewardTrial.objects.filter(tenant=tenant, created_at__gte=today).count()
+    return Meter(QuotaKind.REWARD_TRIALS, begun, tenant.max_reward_trials_per_day, tomorrow)
 
 
 def count_jobs(tenant: Tenant) -> tuple[int, int]:
@@ -113,8 +123,17 @@ def count_jobs(tenant: Tenant) -> tuple[int, int]:
 
 
 def sum_storage(tenant: Tenant) -> int:
-    """Bytes of the tenant's files: datasets (the same rows once), documents, and adapters not yet removed."""
+    """Bytes of the tenant's files: datasets (the same rows once), unfinished uploads, documents, and adapters not yet
+    removed."""
     files = DatasetVersion.objects.filter(dataset__tenant=tenant).values("sha256", "size_bytes").distinct()
+    drafts = DatasetUpload.objects.filter(tenant=tenant, version=None)
     documents = DocumentSet.objects.filter(tenant=tenant)
     adapters = AdapterVersion.objects.filter(job__tenant=tenant, removed=False)
-    return sum(each.aggregate(total=Sum("size_bytes"))["total"] or 0 for each in (files, documents, adapters))
+    stored = (files, drafts, documents, adapters)
+    return sum(each.aggregate(total=Sum("size_bytes"))["total"] or 0 for each in stored)
+
+
+def sum_reserved(tenant: Tenant) -> int:
+    """Bytes that pieces of uploads under way may still bring: nobody else may have them, but they are not used yet."""
+    uploads = DatasetUpload.objects.filter(tenant=tenant, version=None)
+    return uploads.aggregate(total=Sum("reserved_bytes"))["total"] or 0

@@ -2,7 +2,8 @@
 
 Invariants: a ``UsageRecord`` is a projection of its job's events 1..``last_seq``, each counted once; it outlives the
 job and the member it names. A quota changes only together with a ``QuotaChange`` that gives the reason. A notice is
-given once for each quota, level, period and limit. A job with a ``QuotaHold`` was paused by the portal.
+given once for each quota, level, period and limit. A job with a ``QuotaHold`` that was not released was paused by the
+portal, and by nobody since.
 """
 
 import uuid
@@ -23,10 +24,12 @@ class QuotaKind(models.TextChoices):
     TRAINED_TOKENS = "trained_tokens", "Trained tokens"
     ACCELERATOR_SECONDS = "accelerator_seconds", "Accelerator-seconds"
     STORAGE_BYTES = "storage_bytes", "Storage"
+    REWARD_TRIALS = "reward_trials", "Reward tests today"
 
 
 class UsageRecord(models.Model):
-    """What one job spent on one day (UTC), by when the engine says it happened."""
+    """What one job spent on one day (UTC), by when the engine says it happened; or, without a job, the reward trials of
+    one member."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="usage_records")
     job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="usage_records")
@@ -63,7 +66,7 @@ class TenantQuotas(models.Model):
         null=True, blank=True, help_text="In a calendar month (UTC)."
     )
     max_storage_bytes = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="Bytes of datasets, documents and adapters."
+        null=True, blank=True, help_text="Bytes of datasets, unfinished uploads, documents and adapters."
     )
     max_api_requests_per_minute = models.PositiveIntegerField(
         null=True, blank=True, help_text="Over all API tokens of the tenant."
@@ -123,13 +126,15 @@ class QuotaNotice(models.Model):
 
 
 class QuotaHold(models.Model):
-    """Why the portal paused a job; gone once somebody resumes it."""
+    """Why the portal paused a job, and why it let it go on again; gone once somebody pauses or resumes it."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="quota_hold")
     kind = models.CharField(max_length=30, choices=QuotaKind)
     reason = models.TextField()
     next = models.TextField()
+    limit = models.FloatField(null=True, help_text="Of the quota when it was used up.")
     created_at = models.DateTimeField(auto_now_add=True)
+    released_at = models.DateTimeField(null=True, help_text="When the portal resumed the job.")
 
     def __str__(self) -> str:
         return f"{self.job}: {self.kind}"

@@ -1,4 +1,4 @@
-"""Calendar months in UTC: the periods usage is limited and shown by."""
+"""Calendar months in UTC, the periods usage is limited and shown by; and days, by which reward trials are limited."""
 
 from __future__ import annotations
 
@@ -54,3 +54,9 @@ class Period:
 
     def __str__(self) -> str:
         return f"{self.first:%Y-%m}"
+
+
+def today_until() -> tuple[datetime, datetime]:
+    """When today began in UTC, and when it ends."""
+    began = timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return began, began + timedelta(days=1)

@@ -13,9 +13,11 @@ from datetime import UTC, date
 from typing import Any, Protocol
 
 from django.db import transaction
+from django.db.models import F
 
 from portal.bulk import update_rows
 from portal.jobs.models import Job, JobEvent
+from portal.rewards.models import RewardTrial
 from portal.usage.models import UsageRecord
 
 COUNTED_TYPES = ("step", "evaluation", "span")
@@ -104,6 +106,29 @@ def _start_record(job: Job, day: date, spent: Spent) -> None:
         day=day,
         **asdict(spent),
     )
+
+
+TRIALS_NAME = "Reward tests"
+"""What stands in the place of a job's name in what reward trials spent."""
+
+
+def record_trial_usage(*, trial: RewardTrial) -> None:
+    """Add what a reward trial that has ended spent to its member's and day's; the caller does so once a trial."""
+    spent = Spent(tokens_sampled=trial.sampled_tokens, accelerator_seconds=trial.accelerator_seconds)
+    if not spent or trial.finished_at is None:
+        return
+    member, day = trial.created_by, trial.finished_at.astimezone(UTC).date()
+    of_trials = UsageRecord.objects.filter(tenant=trial.tenant, job=None, job_name=TRIALS_NAME, member=member, day=day)
+    # The first, should two that ended at once have made one each.
+    record = of_trials.order_by("pk").first() or UsageRecord.objects.create(
+        tenant=trial.tenant,
+        job_name=TRIALS_NAME,
+        member=member,
+        member_name=member.get_username() if member else "",
+        day=day,
+    )
+    increments = {name: F(name) + value for name, value in asdict(spent).items()}
+    UsageRecord.objects.filter(pk=record.pk).update(**increments)
 
 
 def rebuild_usage(*, job_id: Any) -> bool:

@@ -26,6 +26,10 @@ class Totals:
     accelerator_seconds: float = 0.0
     jobs: int = 0
 
+    @property
+    def is_any(self) -> bool:
+        return bool(self.jobs or self.tokens_sampled or self.accelerator_seconds)
+
 
 def list_records(tenant: Tenant, period: Period) -> QuerySet[UsageRecord]:
     """By day and job."""

@@ -13,7 +13,7 @@ from portal.tenants.models import Tenant
 from portal.usage.enforcement import enforce_quotas
 from portal.usage.models import QuotaChange, TenantQuotas
 
-TENANT_LIMITS = ("max_active_jobs", "max_dataset_bytes", "max_dataset_rows")
+TENANT_LIMITS = ("max_active_jobs", "max_dataset_bytes", "max_dataset_rows", "max_reward_trials_per_day")
 """Limits kept on ``Tenant``; always set."""
 OPTIONAL_LIMITS = (
     "max_queued_jobs",

@@ -14,6 +14,7 @@ from portal.usage import selectors
 from portal.usage.export import stream_csv
 from portal.usage.meters import get_quotas, list_meters
 from portal.usage.periods import Period
+from portal.usage.recording import TRIALS_NAME
 
 PAGE_SIZE = 25
 SHOWN_MEMBERS = 100
@@ -46,8 +47,9 @@ def overview(request: TenantRequest) -> HttpResponse:
         "metric_label": METRICS[metric],
         "bars": _bars({day: getattr(totals, metric) for day, totals in days.items()}),
         "highest": max(getattr(totals, metric) for totals in days.values()),
-        "days": [(day, totals) for day, totals in days.items() if totals.jobs],
+        "days": [(day, totals) for day, totals in days.items() if totals.is_any],
         "page": page,
+        "trials_name": TRIALS_NAME,
         "pager_query": f"&month={period}&metric={metric}",
         "members": selectors.list_usage_by_member(tenant, period)[:SHOWN_MEMBERS],
         "notices": selectors.list_quota_notices(tenant, period)[:10],

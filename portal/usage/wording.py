@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.template.defaultfilters import filesizeformat
 
-from portal.usage.meters import Meter
-from portal.usage.models import QuotaKind
+from portal.usage.meters import WARNING_FRACTION, Meter
+from portal.usage.models import QuotaHold, QuotaKind
 
 
 def amount(kind: str, value: float) -> str:
@@ -47,8 +47,29 @@ def hint_of(meter: Meter) -> str:
 def describe_next(meter: Meter) -> str:
     """What happens to a job that was paused for it."""
     when = (
-        f"from {reset_date(meter)} on, or once the operator raises it"
+        f"on {reset_date(meter)}, or once the operator raises it."
         if meter.resets_at
-        else ("once there is room again, or the operator raises it")
+        else f"once less than {WARNING_FRACTION:.0%} of it is used or the operator raises it; you can resume it as "
+        "soon as there is room."
     )
-    return f"Every committed step and adapter is kept. Resume it {when}."
+    return f"Every committed step and adapter is kept. It goes on by itself {when}"
+
+
+NEXT_WHEN_FREE = "It goes on by itself as soon as a place is free."
+
+
+def describe_release(hold: QuotaHold, meter: Meter) -> str:
+    """Why a job that was paused for a quota may go on: a sentence."""
+    name = f"The quota of {meter.label.lower()}"
+    if meter.limit is None:
+        return f"{name} is no longer limited."
+    if hold.limit is not None and meter.limit > hold.limit:
+        return f"{name} was raised from {amount(meter.kind, hold.limit)} to {amount(meter.kind, meter.limit)}."
+    if meter.resets_at is not None:
+        return f"{name} has started anew: {describe_used(meter)}."
+    return f"{name} has room again: {describe_used(meter)}."
+
+
+def describe_waiting(release: str, active: Meter) -> str:
+    """Why it does not yet."""
+    return f"{release} All {active.limit:g} places for active jobs are taken."

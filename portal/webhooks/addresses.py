@@ -1,16 +1,12 @@
-"""HTTP to addresses that tenants name, never into the operator's own network.
+"""HTTP to addresses that tenants name, never into the operator's own network (``engine.spec.addresses``).
 
-Invariant: the address that is checked is the address that is connected to. A host name is resolved once for each
-connection, every address it has is checked, and the connection is made to one of those, so a name that resolves
-otherwise the next moment (DNS rebinding) gains nothing. No redirect is followed, no proxy or netrc of the environment
-is used, and of an answer no more is read than is kept.
+Invariant: the address that is checked is the address that is connected to. No redirect is followed, no proxy or netrc
+of the environment is used, and of an answer no more is read than is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 import ssl
 from collections.abc import Iterable
 from functools import cache
@@ -20,26 +16,10 @@ from urllib.parse import urlsplit
 import httpcore
 import httpx
 
-EMBEDDING = [ipaddress.ip_network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")]
-"""IPv6 ranges (NAT64, 6to4) that stand for IPv4 addresses, which a gateway would reach."""
+from engine.spec.addresses import is_public, resolve
+
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa")
 MAX_CONNECTIONS = 100
-
-
-class AddressRefused(Exception):
-    """Not on the public internet."""
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is on the public internet: not private, loopback, link-local, shared, reserved or
-    multicast."""
-    ip: Any = ipaddress.ip_address(address.partition("%")[0])
-    if ip.version == 6:
-        if ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        elif any(ip in network for network in EMBEDDING):
-            return False
-    return bool(ip.is_global and not ip.is_multicast)
 
 
 def fault_of(url: str, *, allow_private: bool) -> str:
@@ -70,16 +50,6 @@ def _is_local(host: str) -> bool:
         return "." not in host or host.endswith(LOCAL_SUFFIXES)
 
 
-async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
-    """The addresses of a host, all of them allowed. Raises AddressRefused, OSError where the name is not known."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    for address in addresses:
-        if not allow_private and not is_public(address):
-            raise AddressRefused(f"{host} has the address {address}, which is not on the public internet.")
-    return addresses
-
-
 class CheckedBackend(httpcore.AsyncNetworkBackend):
     """httpcore's way to the network, to checked addresses only. TLS is still for the host's name."""
 
@@ -107,7 +77,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
 
     async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
-        raise AddressRefused("Webhooks are not sent to unix sockets.")
+        raise httpcore.UnsupportedProtocol("Webhooks are not sent to unix sockets.")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

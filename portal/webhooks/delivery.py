@@ -29,10 +29,12 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 from django.utils import timezone
 
+from engine.spec.addresses import AddressRefused
+from engine.spec.sealing import CannotOpen
 from portal.audit.services import record_change
 from portal.json_values import make_storable
 from portal.tenants.models import Role
-from portal.webhooks.addresses import AddressRefused, make_client
+from portal.webhooks.addresses import make_client
 from portal.webhooks.mails import MailText, is_member, mail_members
 from portal.webhooks.models import Attempt, Delivery, Endpoint, Mail, Outgoing, State
 from portal.webhooks.occurrences import absolute
@@ -133,7 +135,10 @@ async def _post(client: httpx.AsyncClient, delivery: Delivery, now: datetime) ->
     """One attempt; never raises."""
     started = time.monotonic()
     status_code, excerpt, error = None, b"", ""
-    secrets = delivery.endpoint.signing_secrets(now)
+    try:
+        secrets = delivery.endpoint.signing_secrets(now)
+    except CannotOpen:
+        return Outcome(0, error="The endpoint's secret cannot be read any more; make a new one.")
     headers = make_headers(secrets, delivery.message_id, int(now.timestamp()), delivery.body)
     headers["Content-Type"] = "application/json"
     request = client.build_request("POST", delivery.endpoint.url, content=delivery.body.encode(), headers=headers)

@@ -67,7 +67,7 @@ def wants(preference: NotificationPreference, about: str, *, is_owner: bool) -> 
             return preference.on_success and concerns_them
         case "job.failed":
             return preference.on_failure and concerns_them
-        case "quota.warning" | "quota.reached":
+        case "quota.warning" | "quota.reached" | "quota.resumed":
             return preference.on_quota
     return about == "endpoint.disabled"
 

@@ -2,7 +2,7 @@
 
 Invariants: what happens and the message about it are written in one transaction, so none is lost or made up; a message
 keeps its id and its body through every attempt, so that a receiver can drop repeats; an attempt is claimed before it
-is made, so no two workers make it at once. A secret is stored because signing needs it; it is shown once.
+is made, so no two workers make it at once. A secret is stored, sealed, because signing needs it; it is shown once.
 """
 
 import uuid
@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from portal.sealing import get_sealer
 from portal.tenants.models import Tenant
 
 
@@ -25,6 +26,7 @@ class EventType(models.TextChoices):
     ADAPTER_PUBLISHED = "adapter.published", "A job's final adapter is ready"
     QUOTA_WARNING = "quota.warning", "80 % of a quota is used"
     QUOTA_REACHED = "quota.reached", "A quota is used up"
+    QUOTA_RESUMED = "quota.resumed", "A quota has room again and its jobs go on"
 
 
 PING = "ping"
@@ -39,8 +41,8 @@ class Endpoint(models.Model):
     url = models.CharField(max_length=2000)
     description = models.CharField(max_length=200, blank=True)
     events = models.JSONField(default=list)
-    secret = models.CharField(max_length=100)
-    old_secret = models.CharField(max_length=100, blank=True, help_text="Signs too until old_secret_until.")
+    secret = models.TextField(help_text="Sealed.")
+    old_secret = models.TextField(blank=True, help_text="Sealed. Signs too until old_secret_until.")
     old_secret_until = models.DateTimeField(null=True, blank=True)
     enabled = models.BooleanField(default=True)
     disabled_reason = models.TextField(blank=True)
@@ -59,9 +61,10 @@ class Endpoint(models.Model):
         return [str(EventType(name).label) for name in EventType.values if name in self.events]
 
     def signing_secrets(self, now: datetime) -> list[str]:
-        """The current one, and the one before while its time lasts."""
+        """The current one, and the one before while its time lasts, in clear. Raises CannotOpen."""
         is_old_valid = self.old_secret and self.old_secret_until and now < self.old_secret_until
-        return [self.secret, self.old_secret] if is_old_valid else [self.secret]
+        kept = [self.secret, self.old_secret] if is_old_valid else [self.secret]
+        return [get_sealer().open(each) for each in kept]
 
 
 class State(models.TextChoices):

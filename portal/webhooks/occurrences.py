@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # both are read only
     from portal.adapters.models import AdapterVersion
     from portal.jobs.models import Job
 
+NAMED_JOBS = 10
+"""In a mail; a webhook tells of all."""
 MAILED = {"job.succeeded": "succeeded", "job.failed": "failed"}
 
 
@@ -66,19 +69,12 @@ def announce_quota(*, tenant: Tenant, notice_id: uuid.UUID, level: str, meter: M
     following = (
         "Jobs go on until it is used up; then they are paused."
         if level == "warning"
-        else ("Running jobs are being paused; they keep every committed step and can be resumed.")
+        else (
+            "Running jobs are being paused; they keep every committed step and go on by themselves once there is room "
+            "again."
+        )
     )
-    data = {
-        "quota": {
-            "kind": meter.kind.value,
-            "used": meter.used,
-            "limit": meter.limit,
-            "resets_at": meter.resets_at.isoformat() if meter.resets_at else None,
-            "message": text,
-            "hint": hint_of(meter),
-            "url": absolute(reverse("usage:overview")),
-        }
-    }
+    data = {"quota": {**_describe_quota(meter), "message": text, "hint": hint_of(meter)}}
     publish(tenant_id=tenant.pk, type=f"quota.{level}", key=notice_id.hex, data=data)
     used = f"{meter.percent} % used" if level == "warning" else "used up"
     reset = f"It starts anew on {reset_date(meter)}." if meter.resets_at else ""
@@ -89,6 +85,31 @@ def announce_quota(*, tenant: Tenant, notice_id: uuid.UUID, level: str, meter: M
         text=MailText(
             subject=f"{tenant.name}: quota of {meter.label.lower()} {used}",
             lines=[f"{meter.label}: {describe_used(meter)}.", *([reset] if reset else []), following],
+            link=absolute(reverse("usage:overview")),
+        ),
+    )
+
+
+def announce_resumed(*, tenant: Tenant, meter: Meter, jobs: Sequence[Job]) -> None:
+    """Tell endpoints and members that jobs a quota had paused go on."""
+    names = ", ".join(job.name for job in jobs[:NAMED_JOBS])
+    if len(jobs) > NAMED_JOBS:
+        names += f" and {len(jobs) - NAMED_JOBS} more"
+    text = f"The quota of {meter.label.lower()} has room again; {len(jobs)} job(s) it had paused go on: {names}."
+    described = [
+        {"id": str(job.pk), "name": job.name, "url": absolute(reverse("jobs:detail", args=[job.pk]))} for job in jobs
+    ]
+    # A job's revision names this resumption, whoever tells of it again.
+    key = f"resumed:{jobs[0].pk.hex}:{jobs[0].control_revision}"
+    data = {"quota": {**_describe_quota(meter), "message": text}, "jobs": described}
+    publish(tenant_id=tenant.pk, type="quota.resumed", key=key, data=data)
+    mail_members(
+        tenant=tenant,
+        about="quota.resumed",
+        key=key,
+        text=MailText(
+            subject=f"{tenant.name}: jobs go on, the quota of {meter.label.lower()} has room again",
+            lines=[text],
             link=absolute(reverse("usage:overview")),
         ),
     )
@@ -124,6 +145,16 @@ def absolute(path: str) -> str:
     return settings.PUBLIC_URL.rstrip("/") + path
 
 
+def _describe_quota(meter: Meter) -> dict[str, Any]:
+    return {
+        "kind": meter.kind.value,
+        "used": meter.used,
+        "limit": meter.limit,
+        "resets_at": meter.resets_at.isoformat() if meter.resets_at else None,
+        "url": absolute(reverse("usage:overview")),
+    }
+
+
 def _describe_job(job: Job) -> dict[str, Any]:
     return {
         "id": str(job.pk),
@@ -135,6 +166,7 @@ def _describe_job(job: Job) -> dict[str, Any]:
         "base_model": job.base_model_id,
         "base_accuracy": job.base_accuracy,
         "accuracy": job.accuracy,
+        "last_accuracy": job.last_accuracy,
         "url": absolute(reverse("jobs:detail", args=[job.pk])),
     }
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from portal.audit.services import record_change
 from portal.errors import Conflict, FieldError, InvalidInput, QuotaExceeded
+from portal.sealing import get_sealer
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import get_membership
 from portal.tenants.services import require_writer
@@ -44,9 +45,11 @@ def create_endpoint(
         Tenant.objects.select_for_update().get(pk=tenant.pk)
         if Endpoint.objects.filter(tenant=tenant).count() >= MAX_ENDPOINTS:
             raise QuotaExceeded(f"{tenant.name} has {MAX_ENDPOINTS} endpoints, the limit.", hint="Delete one first.")
-        endpoint = Endpoint.objects.create(tenant=tenant, created_by_id=user.pk, secret=make_secret(), **values)
+        secret = make_secret()
+        sealed = get_sealer().seal(secret)
+        endpoint = Endpoint.objects.create(tenant=tenant, created_by_id=user.pk, secret=sealed, **values)
         record_change(tenant=tenant, user=user, action="webhook.created", target=endpoint, after=values)
-    return endpoint, endpoint.secret
+    return endpoint, secret
 
 
 def change_endpoint(
@@ -91,11 +94,12 @@ def rotate_secret(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> tupl
     require_writer(tenant=tenant, user=user)
     with transaction.atomic():
         endpoint = _lock_endpoint(tenant, endpoint_id)
-        endpoint.old_secret, endpoint.secret = endpoint.secret, make_secret()
+        secret = make_secret()
+        endpoint.old_secret, endpoint.secret = endpoint.secret, get_sealer().seal(secret)
         endpoint.old_secret_until = timezone.now() + OLD_SECRET_VALID
         endpoint.save(update_fields=["secret", "old_secret", "old_secret_until"])
         record_change(tenant=tenant, user=user, action="webhook.secret_rotated", target=endpoint)
-    return endpoint, endpoint.secret
+    return endpoint, secret
 
 
 def delete_endpoint(*, tenant: Tenant, user: User, endpoint_id: uuid.UUID) -> None:

@@ -5,6 +5,7 @@ const WORDS = {
   connecting: "Connecting",
   live: "Live",
   reconnecting: "Reconnecting",
+  waiting: "Too many pages are open: close some",
   offline: "Offline",
   closed: "Not connected: reload the page",
 };
@@ -24,7 +25,7 @@ function show({ state, retryAt }) {
     const words = dot.querySelector("[data-words]");
     if (words.textContent !== WORDS[state]) words.textContent = WORDS[state];
   }
-  const waits = retryAt && (state === "reconnecting" || state === "offline");
+  const waits = retryAt && (state === "reconnecting" || state === "waiting" || state === "offline");
   const tell = () => {
     // Beside the words and not read aloud: a screen reader is told of the state, not of every second.
     const text = waits ? ` · trying again in ${secondsUntil(retryAt)} s` : "";

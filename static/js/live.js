@@ -6,6 +6,8 @@
 const FIRST_DELAY_MS = 400;
 const LONGEST_DELAY_MS = 15_000;
 const OFFLINE_AFTER_FAILURES = 4;
+const TOO_MANY_CODE = 4429; // too many pages are open: not before others were closed
+const TOO_MANY_DELAY_MS = 30_000;
 const FINAL_CODES = new Set([4401, 4404]); // signed out, not found: trying again would not help
 
 /** Full jitter: many clients that lost one server do not come back all at once. */
@@ -13,8 +15,8 @@ export function backoff(failures, random = Math.random) {
   return random() * Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** failures);
 }
 
-/** Dispatches `frame` (detail: {events, job}) and `state` (detail: "connecting" | "live" | "reconnecting" | "offline"
- * | "closed"); the document hears of each change, and of each next try, as `live:state` (detail: {state, retryAt}). */
+/** Dispatches `frame` (detail: {events, job}) and `state` (detail: "connecting" | "live" | "reconnecting" | "waiting"
+ * (too many are open) | "offline" | "closed"); the document hears of each change, and of each next try, as `live:state` (detail: {state, retryAt}). */
 export class LiveConnection extends EventTarget {
   #socket = null;
   #failures = 0;
@@ -46,7 +48,7 @@ export class LiveConnection extends EventTarget {
     socket.addEventListener("message", (message) => socket === this.#socket && this.#receive(JSON.parse(message.data)));
     socket.addEventListener("close", ({ code }) => {
       if (socket === this.#socket && FINAL_CODES.has(code)) this.close();
-      else this.#lost(socket);
+      else this.#lost(socket, code === TOO_MANY_CODE);
     });
   }
 
@@ -64,13 +66,13 @@ export class LiveConnection extends EventTarget {
     this.dispatchEvent(new CustomEvent("frame", { detail: { events, job: frame.job } }));
   }
 
-  #lost(socket) {
+  #lost(socket, tooMany) {
     if (this.#stopped || socket !== this.#socket) return;
     this.#failures += 1;
     const offline = !navigator.onLine || this.#failures >= OFFLINE_AFTER_FAILURES;
-    const delay = backoff(this.#failures);
+    const delay = tooMany ? TOO_MANY_DELAY_MS : backoff(this.#failures);
     this.#timer = setTimeout(() => this.open(), delay);
-    this.#setState(offline ? "offline" : "reconnecting", Date.now() + delay);
+    this.#setState(tooMany ? "waiting" : offline ? "offline" : "reconnecting", Date.now() + delay);
   }
 
   #retryNow() {

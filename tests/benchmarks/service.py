@@ -365,6 +365,8 @@ def main() -> None:
             "MARLAAS_VAR": str(var),
             "RAY_ADDRESS": "none",  # no Ray is started
             "API_READ_RATE": "1000000/min",
+            "MAX_STREAMS_PER_USER": "10000",
+            "MAX_STREAMS_PER_TENANT": "10000",
             "LOG_LEVEL": "WARNING",
         }
         import django

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from engine.events import ControlApplied
 from portal.jobs.models import Job
@@ -88,6 +88,22 @@ def test_a_visitor_who_is_signed_out_is_told_so(page: Page, restarted: Server, o
     restarted.start()
     expect(state).to_have_text("Not connected: reload the page", timeout=30_000)
     expect(page.locator("#summary")).to_contain_text("Step 1")  # and what was shown stays
+
+
+def test_one_page_too_many_says_so_and_does_not_hurry(page: Page, ours: Owned) -> None:
+    sign_in(page, "ours")
+    tries: list[str] = []
+
+    def refuse(socket: WebSocketRoute) -> None:
+        tries.append(socket.url)
+        socket.close(code=4429, reason="streams_per_user: 50 are open, the limit.")
+
+    page.route_web_socket(re.compile("/ws/jobs/"), refuse)
+    page.goto(f"/jobs/{ours.job.pk}/")
+    state = page.locator("main [data-live-state]")
+    expect(state).to_contain_text(re.compile(r"Too many pages are open: close some · trying again in (30|2\d|1\d) s"))
+    page.wait_for_timeout(5_000)
+    assert len(tries) == 1
 
 
 def test_lists_follow_the_jobs(page: Page, ours: Owned, feed: JobFeed, aside: Aside) -> None:

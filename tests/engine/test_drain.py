@@ -14,7 +14,7 @@ import ray
 
 from engine import bridge
 from engine.celery import app
-from engine.drain import drain_reason
+from engine.drain import drain_reason, paused_on_request
 from engine.ledger import Ledger
 from engine.spec import DrainControl, EngineReport, PoolControl
 from engine.spec.trial import FINISHED_TRIALS
@@ -154,3 +154,11 @@ def test_the_highest_revision_is_kept_over_restarts(tmp_path: Path):
 def test_why_no_work_is_taken():
     assert drain_reason(None) == drain_reason(DrainControl(revision=1, draining=False, reason="over")) == ""
     assert drain_reason(DrainControl(revision=1, draining=True)) == "the operator is at work on it"
+
+
+def test_a_pause_of_the_service_says_why_and_that_it_ends_by_itself():
+    asked = paused_on_request(3, 10)
+    assert (asked.reason, asked.next) == ("Paused on request after step 3 of 10.", "Resume it to go on from there.")
+    held = paused_on_request(3, 10, "The quota of sampled tokens is used up: 10 of 10.")
+    assert held.reason == "The quota of sampled tokens is used up: 10 of 10. Paused after step 3 of 10."
+    assert "by itself" in held.next

@@ -74,7 +74,7 @@ class ApiView(APIView):
     def throttled(self, request: Request, wait: float | None) -> NoReturn:
         counting = [throttle for throttle in self.get_throttles() if rate_headers(throttle)]
         refusing = getattr(request, "refused_by", None) or next(iter(counting))
-        raise RateLimited(limit=refusing.in_words, wait=wait)
+        raise RateLimited(words=refusing.in_words, kind=refusing.limit_kind, limit=refusing.num_requests, wait=wait)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

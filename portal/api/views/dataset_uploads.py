@@ -88,7 +88,14 @@ class DatasetUploadDataView(ApiView):
         query = validated(dataset_serializers.PieceQuery(data=request.query_params))
         if query["offset"] + (content_length(request) or 0) > self.tenant.max_dataset_bytes:
             raise too_large(self.tenant.max_dataset_bytes)
-        append_to_upload(tenant=self.tenant, user=self.user, upload_id=upload_id, stream=request._request, **query)
+        append_to_upload(
+            tenant=self.tenant,
+            user=self.user,
+            upload_id=upload_id,
+            stream=request._request,
+            length=content_length(request),
+            **query,
+        )
         return self._offsets(upload_id)
 
     def _offsets(self, upload_id: uuid.UUID) -> Response:

@@ -106,7 +106,8 @@ class PauseJobView(ApiView):
 
     @extend_schema(
         summary="Pause a job",
-        description="It gives up its place, keeps every committed step and no longer counts as an active job.",
+        description="It gives up its place, keeps every committed step and no longer counts as an active job. One that "
+        "a quota has paused then stays paused when the quota has room again.",
         request=None,
         responses={202: serializers.JobOutput, **ERRORS, **CONFLICT},
     )

@@ -11,7 +11,7 @@ from portal.tenants.models import Scope
 
 
 class SampleProjectView(ApiView):
-    write_scope = Scope.ADMIN  # it makes a dataset, a reward and a job
+    write_scope = (Scope.DATASETS_WRITE, Scope.REWARDS_WRITE, Scope.JOBS_WRITE)  # it makes one of each
 
     @extend_schema(
         summary="Start the sample project",

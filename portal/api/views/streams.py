@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from portal.api.views.base import ERRORS, ApiView, validated
 from portal.errors import FieldError, InvalidInput
 from portal.live.readers import JobReader, TenantReader
+from portal.live.slots import places_of_token
 from portal.live.streams import Reader, stream_events
 from portal.tenants.models import ApiToken
 from portal.tenants.selectors import is_api_token_live
@@ -24,7 +25,8 @@ LAST_EVENT_ID = OpenApiParameter(
 HOW = (
     "Server-sent events: `event` is the type, `data` the event with its `job_id`, `id` the cursor after it. Spans come "
     "only where `type` names them. A comment comes every 15 seconds meanwhile. The last event is `end`; its "
-    "`reason` is `finished`, `revoked` or `time` (connect again). After a cut, connect again with the last `id`: "
+    "`reason` is `finished`, `revoked`, `limit` (too many are open) or `time` (connect again). After a cut, connect "
+    "again with the last `id`: "
     "nothing is missed and nothing comes twice."
 )
 
@@ -50,7 +52,10 @@ class StreamView(ApiView):
 
     def respond(self, reader: Reader) -> Any:
         token = cast(ApiToken, self.request.auth)
-        body = stream_events(reader, may_read=lambda: is_api_token_live(token.pk), seconds=settings.API_STREAM_SECONDS)
+        places = places_of_token(token)
+        places.take()
+        seconds = settings.API_STREAM_SECONDS
+        body = stream_events(reader, may_read=lambda: is_api_token_live(token.pk), seconds=seconds, places=places)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the latter: nginx must not hold it back
         return StreamingHttpResponse(body, content_type="text/event-stream", headers=headers)
 

@@ -125,8 +125,8 @@ class EndpointsView(TenantListView[Endpoint]):
     )
     def post(self, request: Request) -> Response:
         data = validated(EndpointInput(data=request.data))
-        endpoint, _ = services.create_endpoint(tenant=self.tenant, user=self.user, **data)
-        return Response(NewEndpointOutput(endpoint).data, status=201)
+        endpoint, secret = services.create_endpoint(tenant=self.tenant, user=self.user, **data)
+        return Response({**EndpointOutput(endpoint).data, "secret": secret}, status=201)
 
 
 class EndpointView(ApiView):
@@ -164,8 +164,8 @@ class RotateSecretView(ApiView):
         responses={200: NewEndpointOutput, **ERRORS},
     )
     def post(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        endpoint, _ = services.rotate_secret(tenant=self.tenant, user=self.user, endpoint_id=endpoint_id)
-        return Response(NewEndpointOutput(endpoint).data)
+        endpoint, secret = services.rotate_secret(tenant=self.tenant, user=self.user, endpoint_id=endpoint_id)
+        return Response({**EndpointOutput(endpoint).data, "secret": secret})
 
 
 class PingView(ApiView):

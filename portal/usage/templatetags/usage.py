@@ -17,6 +17,7 @@ LIMIT_NAMES = {
     "max_active_jobs": "active jobs",
     "max_dataset_bytes": "bytes of one upload",
     "max_dataset_rows": "rows of one dataset version",
+    "max_reward_trials_per_day": "reward tests a day",
     "max_queued_jobs": "queued jobs",
     "max_steps_per_job": "steps of one job",
     "max_sampled_tokens": "sampled tokens a month",

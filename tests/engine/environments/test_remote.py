@@ -22,6 +22,7 @@ from engine.environments.factory import Environments
 from engine.environments.protocol import EpisodeError, Observation, TurnMessage
 from engine.environments.worker import EnvironmentWorker
 from engine.spec import EnvironmentReward, Remote
+from tests.addresses import PUBLIC, REFUSED
 from tests.engine.environments.playing import ROW, Model, job, play
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -300,33 +301,42 @@ async def test_a_token_goes_over_https_only(tmp_path: Path) -> None:
 # --- addresses ---
 
 
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        ("93.184.215.14", True),
-        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", True),
-        ("127.0.0.1", False),
-        ("10.1.2.3", False),
-        ("172.16.0.1", False),
-        ("192.168.1.1", False),
-        ("169.254.169.254", False),
-        ("100.64.0.1", False),
-        ("0.0.0.0", False),
-        ("224.0.0.1", False),
-        ("255.255.255.255", False),
-        ("::1", False),
-        ("::", False),
-        ("fe80::1%eth0", False),
-        ("fd00::1", False),
-        ("ff02::1", False),
-        ("::ffff:127.0.0.1", False),
-        ("::ffff:93.184.215.14", True),
-        ("64:ff9b::7f00:1", False),
-        ("2002:7f00:1::", False),
-    ],
-)
-def test_public_addresses(address: str, public: bool) -> None:
-    assert addresses.is_public(address) is public
+@pytest.mark.parametrize("address", REFUSED)
+async def test_no_address_but_public_ones_is_connected_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a number in the address, and as what a name resolves to."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
+    async def getaddrinfo(host: Any, port: Any, **kwargs: Any) -> list[Any]:
+        return [(family, socket.SOCK_STREAM, 6, "", (address.partition("%")[0], port))]
+
+    async def sock_connect(sock: socket.socket, address: Any) -> None:
+        raise AssertionError(f"connected to {address}")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", sock_connect)
+    written = f"[{address.partition('%')[0]}]" if ":" in address else address
+    for host in ("inside.example", written):
+        with pytest.raises(EpisodeError, match="which is not on the public internet"):
+            await start(f"http://{host}", allow=False)
+    with pytest.raises(addresses.AddressRefused):
+        await addresses.connect("inside.example", 80, allow_private=False)
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+async def test_public_addresses_are_connected_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    connected: list[str] = []
+
+    async def getaddrinfo(host: Any, port: Any, **kwargs: Any) -> list[Any]:
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    async def sock_connect(sock: socket.socket, address: Any) -> None:
+        connected.append(address[0])
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", sock_connect)
+    (await addresses.connect("outside.example", 80, allow_private=False)).close()
+    assert connected == [address]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "0"])
@@ -356,7 +366,7 @@ async def test_a_name_that_resolves_otherwise_the_second_time_gains_nothing(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", sock_connect)
-    monkeypatch.setattr(addresses, "is_public", lambda address: address != "127.0.0.1")
+    monkeypatch.setattr("engine.spec.addresses.is_public", lambda address: address != "127.0.0.1")
     with pytest.raises(EpisodeError, match=r"has the address 127\.0\.0\.1, which is not on the public internet"):
         await start("http://rebinding.example", allow=False)
     assert connected == ["192.0.2.7"], "what was checked was connected to, and the retry was checked again"

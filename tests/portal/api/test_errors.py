@@ -19,7 +19,7 @@ SHAPE = {"code", "message", "fields", "hint"}
 def error_of(answer: Any) -> dict[str, Any]:
     assert answer["Content-Type"] == "application/json"
     error = answer.json()["error"]
-    assert error.keys() == SHAPE
+    assert error.keys() - {"limit"} == SHAPE
     assert error["message"] and error["hint"]
     return error
 
@@ -123,5 +123,8 @@ def test_every_answer_tells_how_the_rate_limit_stands(
         left.append(answer["X-RateLimit-Remaining"])
     assert left == ["1", "0", "0"]
     assert 1 <= int(answer["Retry-After"]) <= 60
-    assert "2 reading requests per minute" in error_of(answer)["message"]
+    error = error_of(answer)
+    assert "2 reading requests per minute" in error["message"]
+    assert (error["limit"]["kind"], error["limit"]["limit"]) == ("api_read_requests", 2)
+    assert error["limit"]["retry_after"] == int(answer["Retry-After"])
     assert api.post(f"{JOBS}{ours.job.pk}/cancel/")["X-RateLimit-Limit"] == "9"

@@ -184,8 +184,12 @@ async def test_waiting_holds_no_database_connection() -> None:
     try:
         async with opened(job_path(ours, "?after=3"), secret) as stream:
             await stream.block()
-            await asyncio.sleep(0.2)  # the first read is over, the stream waits
-            assert made and [wrapper for wrapper in made if wrapper.connection is not None] == []
+            for _ in range(100):  # until the first read is over and the stream waits
+                await asyncio.sleep(0.2)
+                held = [wrapper for wrapper in made if wrapper.connection is not None]
+                if made and not held:
+                    break
+            assert made and held == []
             await feed(ours, step(2), first=4)
             await take(stream, 1)
     finally:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import stat
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.http import Http404
 
+from engine.data import DatasetError
 from engine.environments.files import TenantFiles
 from portal.environments import services
 from portal.environments.models import DocumentSet, EnvironmentToken
@@ -100,8 +102,15 @@ def test_documents_are_kept_while_a_job_needs_them(ours: Owned, django_capture_o
     assert caught.value.fields[0].field == "environment.documents_sha256"
 
 
-def test_tokens_are_files_only_their_owner_may_read(ours: Owned, theirs: Owned) -> None:
+def test_tokens_are_files_only_their_owner_may_read(
+    ours: Owned, theirs: Owned, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token = ours.environment_token
+    assert token.path.read_text().startswith("sealed:") and "secret-of-ours" not in token.path.read_text()
+    monkeypatch.setenv("SECRET_KEY", "another one of thirty-two characters")
+    with pytest.raises(DatasetError, match="MARLAAS_FIELD_KEYS or SECRET_KEY"):
+        engine_files(ours).token("server")
+    monkeypatch.setenv("SECRET_KEY", settings.SECRET_KEY)
     assert engine_files(ours).token("server") == "secret-of-ours"
     assert engine_files(theirs).token("server") == "secret-of-theirs"
     assert stat.S_IMODE(token.path.stat().st_mode) == 0o600

@@ -9,7 +9,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from portal.jobs.models import Job
 from portal.jobs.outbox import send_commands
-from tests.portal.factories import build_owned
+from portal.jobs.services import ingest_events
+from tests.portal.factories import build_owned, evaluation, make_batch
 from tests.portal.jobs.test_create import ensure_bundled_base_model
 
 
@@ -42,3 +43,20 @@ def test_cancel_requests_become_the_first_revision(commands):
     assert send_commands() == 1
     ((_, job_id, control),) = commands
     assert (job_id, control["cancelled"]) == (cancelling.pk.hex, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_jobs_get_the_accuracy_of_their_result():
+    """Best was version 1 (0.75), last version 2 (0.5), whose accuracy older rows hold."""
+    ensure_bundled_base_model()
+    job = build_owned("old").job
+    best = evaluation(0.75, 1).model_copy(update={"best": True})
+    ingest_events(batch=make_batch(job, best, evaluation(0.5, 2), first=4))
+    try:
+        old_job = migrate(("jobs", "0004_newest_first")).get_model("jobs", "Job")
+        old_job.objects.filter(pk=job.pk).update(accuracy=0.5)
+    finally:
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes())
+    job.refresh_from_db()
+    assert (job.accuracy, job.last_accuracy) == (0.75, 0.5)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from portal.jobs.selectors import summarize_job
 from portal.jobs.services import ingest_events
 from portal.progress.selectors import best_version, spend, step_points, version_metrics
+from portal.webhooks.models import Delivery
+from portal.webhooks.services import change_endpoint
 from tests.portal.factories import START, Owned, evaluation, make_batch, published, status, step
 
 
@@ -85,3 +90,43 @@ def test_the_api_gives_adapters_their_metrics(api: Client, grown: Owned) -> None
     assert len([query for query in captured if "evaluationrecord" in query["sql"]]) == 2
     one = api.get(f"/api/v1/adapters/{adapters[1]['id']}/").json()
     assert one == adapters[1]
+
+
+def test_the_accuracy_of_a_job_is_that_of_its_result(grown: Owned, api: Client) -> None:
+    """Version 2 was best; version 3, evaluated later, is the last."""
+    assert (grown.job.accuracy, grown.job.last_accuracy) == (0.75, 0.5)
+    answer = api.get(f"/api/v1/jobs/{grown.job.pk}/").json()
+    assert (answer["base_accuracy"], answer["accuracy"], answer["last_accuracy"]) == (0.25, 0.75, 0.5)
+    assert summarize_job(grown.job)["accuracy"] == 0.75
+
+
+def test_pages_and_messages_tell_the_accuracy_of_the_result(grown: Owned, browser: Client) -> None:
+    change_endpoint(tenant=grown.tenant, user=grown.user, endpoint_id=grown.endpoint.pk, events=["job.succeeded"])
+    ingest_events(batch=make_batch(grown.job, status("succeeded", "Done."), first=grown.job.last_seq + 1))
+    told = json.loads(Delivery.objects.get(event_type="job.succeeded").body)["data"]["job"]
+    assert (told["accuracy"], told["last_accuracy"]) == (0.75, 0.5)
+    page = browser.get(f"/jobs/{grown.job.pk}/").content.decode()
+    summary = page[page.index("Held-out accuracy: base, result") :][:600]
+    assert "75" in summary and "+50.0 points" in summary and "last 50" in summary
+    for address in ("/jobs/", f"/jobs/compare/?job={grown.job.pk}"):
+        shown = browser.get(address).content.decode()
+        assert "<strong>75" in shown and "<strong>50" not in shown
+
+
+def test_a_job_that_wants_its_last_version_shows_its_accuracy(ours: Owned) -> None:
+    ours.job.spec["evaluation"]["result"] = "last"
+    ours.job.save(update_fields=["spec"])
+    best = evaluation(0.75, 1).model_copy(update={"best": True})
+    ingest_events(batch=make_batch(ours.job, best, evaluation(0.5, 2), first=4))
+    ours.job.refresh_from_db()
+    assert (ours.job.accuracy, ours.job.last_accuracy) == (0.5, 0.5)
+
+
+def test_where_another_version_became_the_result_its_accuracy_counts(ours: Owned) -> None:
+    """The best one could not be read any more."""
+    best = evaluation(0.75, 1).model_copy(update={"best": True})
+    ingest_events(
+        batch=make_batch(ours.job, best, step(2), evaluation(0.5, 2), published(ours.job, 2, final=True), first=4)
+    )
+    ours.job.refresh_from_db()
+    assert ours.job.accuracy == 0.5

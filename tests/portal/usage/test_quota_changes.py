@@ -66,6 +66,7 @@ def test_the_admin_page_asks_for_a_reason(client, ours, admin):
         "max_active_jobs": 6,
         "max_dataset_bytes": 10_000,
         "max_dataset_rows": 100,
+        "max_reward_trials_per_day": 500,
         "max_sampled_tokens": 1000,
     }
     refused = client.post("/admin/usage/tenantquotas/add/", fields)

@@ -72,7 +72,9 @@ def test_meters_count_what_there_is(ours, theirs):
     spend_now(ours.job, spend(2, sampled=300, trained=40, seconds=1.5))
     create(ours)
     found = {each.kind: each.used for each in list_meters(ours.tenant)}
+    ours.upload.refresh_from_db()
     stored = ours.dataset_version.size_bytes + ours.document_set.size_bytes + ours.adapter.size_bytes
+    stored += ours.upload.size_bytes
     assert found == {
         "active_jobs": 2,
         "queued_jobs": 1,
@@ -80,6 +82,7 @@ def test_meters_count_what_there_is(ours, theirs):
         "trained_tokens": 40,
         "accelerator_seconds": 1.5,
         "storage_bytes": stored,
+        "reward_trials": 1,
     }
     now = datetime.now(UTC)
     resets_at = meter(ours, "sampled_tokens").resets_at
@@ -229,7 +232,7 @@ def test_a_stop_with_a_reason_at_100_percent(ours, told, commands, django_captur
     job = get_job(ours.tenant, ours.job.pk)
     assert job.state_label == "Pausing"
     assert "quota of sampled tokens is used up: 1,000 of 1,000" in job.state_reason
-    assert "Resume it from 1 " in job.state_next and "kept" in job.state_next
+    assert "by itself on 1 " in job.state_next and "kept" in job.state_next
     spend_now(ours.job, control(1), status("paused", "Paused on request.", "Resume it."))
     job = get_job(ours.tenant, ours.job.pk)
     assert (job.state_label, job.adapter_versions.filter(removed=False).count()) == ("Paused", 1)
@@ -279,7 +282,7 @@ def test_full_storage_stops_too(ours):
     limit(ours, max_storage_bytes=1)
     assert enforce_quotas() == 1
     assert "storage" in get_job(ours.tenant, ours.job.pk).state_reason
-    assert "once there is room" in get_job(ours.tenant, ours.job.pk).state_next
+    assert "as soon as there is room" in get_job(ours.tenant, ours.job.pk).state_next
 
 
 def test_a_stop_that_was_cut_short_is_made_up_for(ours):

@@ -13,6 +13,7 @@ import pytest
 from django.core import mail as outbox
 from django.utils import timezone
 
+from portal.sealing import get_sealer
 from portal.tenants.models import Membership
 from portal.tenants.services import add_member, create_user
 from portal.webhooks import addresses, delivery
@@ -22,6 +23,7 @@ from portal.webhooks.models import Attempt, Delivery, Endpoint, Mail, State
 from portal.webhooks.occurrences import make_ping
 from portal.webhooks.services import create_endpoint, redeliver, rotate_secret, send_ping
 from portal.webhooks.signing import make_secret, sign
+from tests.addresses import PUBLIC, REFUSED
 from tests.portal.webhooks.receiver import Receiver, answer_with, drip, start
 
 
@@ -40,6 +42,10 @@ def hook(ours, settings, receiver):
     settings.WEBHOOKS_ALLOW_PRIVATE = True
     endpoint, _ = create_endpoint(tenant=ours.tenant, user=ours.user, url=receiver.url, events=["job.failed"])
     return endpoint
+
+
+def secret_of(endpoint):
+    return get_sealer().open(endpoint.secret)
 
 
 def ping(endpoint):
@@ -85,7 +91,7 @@ def test_a_message_arrives_signed_and_is_logged(hook, receiver):
     assert deliver_due() == 1
     ((path, headers, body),) = receiver.received
     assert path == "/hook" and headers["content-type"] == "application/json"
-    assert headers["webhook-signature"] == expected_signature(hook.secret, headers, body)
+    assert headers["webhook-signature"] == expected_signature(secret_of(hook), headers, body)
     assert headers["webhook-id"] == message.message_id
     assert abs(int(headers["webhook-timestamp"]) - timezone.now().timestamp()) < 60
     content = json.loads(body)
@@ -98,7 +104,7 @@ def test_a_message_arrives_signed_and_is_logged(hook, receiver):
 
 
 def test_the_old_secret_signs_for_a_day_after_a_rotation(hook, ours, receiver):
-    old = hook.secret
+    old = secret_of(hook)
     _, new = rotate_secret(tenant=ours.tenant, user=ours.user, endpoint_id=hook.pk)
     ping(hook)
     deliver_due()
@@ -240,32 +246,41 @@ def test_an_endpoint_that_is_gone_is_switched_off_at_once(hook, receiver):
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "224.0.0.1",
-        "::1",
-        "fe80::1",
-        "fc00::1",
-        "::ffff:127.0.0.1",
-        "64:ff9b::7f00:1",
-        "2002:7f00:1::",
-    ],
-)
-def test_addresses_that_are_not_public(address):
-    assert not addresses.is_public(address)
+@pytest.mark.parametrize("address", REFUSED)
+def test_no_address_but_public_ones_is_connected_to(hook, receiver, settings, monkeypatch, address):
+    """As a number it is refused when it is set, and as what a name resolves to at the delivery."""
+    settings.WEBHOOKS_ALLOW_PRIVATE = False
+    number = address.partition("%")[0]
+    assert addresses.fault_of(f"https://{f'[{number}]' if ':' in number else number}/", allow_private=False)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *a, **k: [(family, 1, 6, "", (number, port))])
+
+    async def connect(self, host, *args, **kwargs):
+        raise AssertionError(f"connected to {host}")
+
+    monkeypatch.setattr(addresses.httpcore.AnyIOBackend, "connect_tcp", connect)
+    Endpoint.objects.filter(pk=hook.pk).update(url="http://hooks.example.org/")
+    message = ping(hook)
+    deliver_due()
+    assert f"{number}, which is not on the public internet" in message.attempts.get().error
 
 
-@pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"])
-def test_addresses_that_are_public(address):
-    assert addresses.is_public(address)
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_connected_to(hook, settings, monkeypatch, address):
+    settings.WEBHOOKS_ALLOW_PRIVATE = False
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *a, **k: [(family, 1, 6, "", (address, port))])
+    connected = []
+
+    async def connect(self, host, *args, **kwargs):
+        connected.append(host)
+        raise addresses.httpcore.ConnectError("as far as this test goes")
+
+    monkeypatch.setattr(addresses.httpcore.AnyIOBackend, "connect_tcp", connect)
+    Endpoint.objects.filter(pk=hook.pk).update(url="http://hooks.example.org/")
+    ping(hook)
+    deliver_due()
+    assert connected == [address]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from engine.events import EventBatch
 from portal.audit.models import AuditEntry
 from portal.errors import Conflict, InvalidInput, NotAllowed, QuotaExceeded
 from portal.jobs.services import ingest_events
+from portal.sealing import get_sealer
 from portal.tenants.models import Role
 from portal.tenants.services import add_member, create_user
 from portal.webhooks.models import Delivery, Endpoint, EventType, Mail
@@ -166,13 +167,19 @@ def test_the_secret_is_shown_once(browser, ours):
     values = {"url": "https://example.org/new", "events": ["job.failed", "job.started"], "description": "nightly"}
     page = browser.post("/webhooks/", values)
     endpoint = Endpoint.objects.get(url=values["url"])
-    assert endpoint.secret in page.content.decode() and "no-store" in page["Cache-Control"]
+    secret = get_sealer().open(endpoint.secret)
+    assert (
+        endpoint.secret.startswith("sealed:")
+        and secret in page.content.decode()
+        and "no-store" in page["Cache-Control"]
+    )
     assert endpoint.events == ["job.started", "job.failed"]
     for address in ("/webhooks/", f"/webhooks/{endpoint.pk}/", f"/admin/webhooks/endpoint/{endpoint.pk}/change/"):
-        assert endpoint.secret not in browser.get(address).content.decode()
+        assert secret not in browser.get(address).content.decode()
     rotated = browser.post(f"/webhooks/{endpoint.pk}/rotate/").content.decode()
     endpoint.refresh_from_db()
-    assert endpoint.secret in rotated and endpoint.old_secret not in rotated
+    new, old = (get_sealer().open(each) for each in (endpoint.secret, endpoint.old_secret))
+    assert new in rotated and old == secret and old not in rotated
 
 
 def test_errors_are_at_the_field(browser):

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0004_newest_first")]
+    dependencies = [("jobs", "0005_accuracy_of_the_result")]
     operations = [
         migrations.RemoveIndex("job", "jobs_job_tenant__b114ab_idx"),
         migrations.RemoveIndex("job", "job_newest_of_tenant"),
