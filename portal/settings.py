@@ -180,6 +180,8 @@ LOGIN_REDIRECT_URL = "/"
 ACCOUNT_ADAPTER = "portal.tenants.sign_in.InvitationOnlyAdapter"
 ACCOUNT_FORMS = {
     "login": "portal.tenants.sign_in.SignInForm",
+    "add_email": "portal.tenants.sign_in.NewAddressForm",
+    "reauthenticate": "portal.tenants.sign_in.ConfirmForm",
     "change_password": "portal.tenants.sign_in.NewPasswordForm",
     "reset_password": "portal.tenants.sign_in.ForgottenPasswordForm",
     "reset_password_from_key": "portal.tenants.sign_in.PasswordByLinkForm",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.forms import ChangePasswordForm, LoginForm, ResetPasswordForm, ResetPasswordKeyForm
+from allauth.account.forms import (
+    AddEmailForm,
+    ChangePasswordForm,
+    LoginForm,
+    ReauthenticateForm,
+    ResetPasswordForm,
+    ResetPasswordKeyForm,
+)
 from axes.helpers import get_cool_off
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
@@ -51,6 +58,22 @@ class NewPasswordForm(ChangePasswordForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         word_fields(self, oldpassword="Present password", password1="New password", password2="New password, once more")
+
+
+class ConfirmForm(ReauthenticateForm):
+    """allauth's form that asks for the password again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, password="Password")
+
+
+class NewAddressForm(AddEmailForm):
+    """allauth's form of the e-mail page."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, email="New address")
 
 
 class ForgottenPasswordForm(ResetPasswordForm):
