@@ -74,7 +74,8 @@ def digest(sha256: str) -> SafeString:
 
 @register.simple_tag
 def when(moment: datetime | None, style: str = "relative") -> SafeString | str:
-    """A moment; the browser shows it in the viewer's zone, relative to now or (``clock``) as a time of day."""
+    """A moment; the browser shows it in the viewer's zone, relative to now, as a time of day (``clock``) or with
+    its day (``full``)."""
     if moment is None:
         return NOTHING
     utc = timezone.localtime(moment, timezone.get_fixed_timezone(0))
@@ -113,6 +114,12 @@ def duration(seconds: float | None) -> str:
     if minutes:
         return f"{minutes} min {seconds_left} s" if minutes < 10 else f"{minutes} min"
     return f"{seconds_left} s"
+
+
+@register.filter
+def milliseconds(value: int) -> str:
+    """``380`` -> ``380 ms``, ``10000`` -> ``10.0 s``."""
+    return f"{value} ms" if value < 1000 else f"{value / 1000:.1f} s"
 
 
 @register.filter
