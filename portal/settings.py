@@ -185,7 +185,14 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 ACCOUNT_ADAPTER = "portal.tenants.sign_in.InvitationOnlyAdapter"
-ACCOUNT_FORMS = {"login": "portal.tenants.sign_in.SignInForm"}
+ACCOUNT_FORMS = {
+    "login": "portal.tenants.sign_in.SignInForm",
+    "add_email": "portal.tenants.sign_in.NewAddressForm",
+    "reauthenticate": "portal.tenants.sign_in.ConfirmForm",
+    "change_password": "portal.tenants.sign_in.NewPasswordForm",
+    "reset_password": "portal.tenants.sign_in.ForgottenPasswordForm",
+    "reset_password_from_key": "portal.tenants.sign_in.PasswordByLinkForm",
+}
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"

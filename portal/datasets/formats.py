@@ -184,7 +184,7 @@ def _csv_records(chunks: Iterator[bytes]) -> Iterator[Record]:
         if len(values) == len(header):
             yield Record(lines.start, dict(zip(header, values, strict=True)))
         elif values:
-            message = f"has {len(values)} fields where the header has {len(header)}"
+            message = f"has {len(values)} field{'' if len(values) == 1 else 's'} where the header has {len(header)}"
             yield Record(lines.start, None, RowInvalid(("", message, delimiter.join(values))))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import filesizeformat
 from django.views.decorators.http import require_POST
 
 from portal.base_models.selectors import find_base_model, list_base_models
@@ -31,6 +33,7 @@ from portal.pages.http import TenantRequest, in_words, page_number, tenant_page,
 
 PAGE_SIZE = 25
 ROWS_PER_PAGE = 20
+MINUS = "\u2212"
 SHOWN_JOBS = 10
 MAPPED = {
     "prompt": "Prompt from",
@@ -80,12 +83,20 @@ def dataset_detail(request: TenantRequest, dataset_id: uuid.UUID) -> HttpRespons
     return render(request, "datasets/detail.html", context)
 
 
-def _changes(version: DatasetVersion, before: DatasetVersion | None) -> list[tuple[str, int]]:
-    """What differs in number from the version before."""
+def _changes(version: DatasetVersion, before: DatasetVersion | None) -> list[tuple[str, str]]:
+    """What differs in size from the version before, in words."""
     if before is None:
         return []
-    counts = [("training rows", "train_rows"), ("held-out rows", "held_out_rows"), ("bytes", "size_bytes")]
-    return [(label, getattr(version, name) - getattr(before, name)) for label, name in counts]
+    return [
+        ("training rows", _difference(version.train_rows - before.train_rows, "{:,}".format)),
+        ("held-out rows", _difference(version.held_out_rows - before.held_out_rows, "{:,}".format)),
+        ("size", _difference(version.size_bytes - before.size_bytes, filesizeformat)),
+    ]
+
+
+def _difference(value: int, words: Callable[[int], str]) -> str:
+    """``75123`` -> ``+73.4 KB``; a minus sign as wide as the plus."""
+    return f"{'+' if value > 0 else MINUS}{words(abs(value))}" if value else "the same"
 
 
 def _facts(version: DatasetVersion) -> list[tuple[str, str]]:

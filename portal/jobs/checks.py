@@ -74,7 +74,7 @@ def check_launch(
 def _quota_checks(quotas: list[Quota]) -> Iterator[Check]:
     for quota in quotas:
         if quota.blocks:
-            message = f"{quota.name}: {quota.used:g} of {quota.limit:g} are used, so this does not fit."
+            message = f"{quota.name}: {quota.used:,.0f} of {quota.limit:,.0f} are used, so this does not fit."
             yield Check(True, "", message, quota.hint)
         elif not quota.fits:
             left = quota.limit - quota.used

@@ -20,13 +20,13 @@ SYSTEM_PROMPT: dict[str, Text] = {
     "environment__system_prompt": ("System prompt", "Put before every prompt that brings none of its own."),
 }
 TASKS: dict[str, Text] = {
-    "environment__dataset": ("Task", "Name of a reasoning-gym task; type to search."),
-    "environment__config": ("The task's settings", "JSON; empty for the task's own defaults. They set the difficulty."),
+    "environment__dataset": ("Generator", "Name of a reasoning-gym dataset; type to search."),
+    "environment__config": ("Its settings", "JSON; empty for its own defaults. They set the difficulty."),
 }
 GENERATED: dict[str, Text] = {
-    "environment__train_rows": ("Tasks to train on", "So many different ones are generated."),
-    "environment__held_out_rows": ("Tasks held out", "Training never sees them; progress is measured on them."),
-    "environment__tasks_seed": ("Seed of the tasks", "The same seed generates the same tasks."),
+    "environment__train_rows": ("Rows to train on", "So many different ones are generated."),
+    "environment__held_out_rows": ("Rows held out", "Training never sees them; progress is measured on them."),
+    "environment__tasks_seed": ("Seed of the rows", "The same seed generates the same rows."),
 }
 TOOLS: dict[str, Text] = {
     "environment__tools": ("Tools", "The model may call them before it answers."),
@@ -186,8 +186,8 @@ WHEN: dict[str, When] = {
 
 ROWS: dict[str, tuple[str, str, str]] = {
     "dataset": ("database", "My dataset", "Prompts with answers you have uploaded."),
-    "generated": ("sparkles", "Generated tasks", "A reasoning-gym task by name; no dataset is needed."),
-    "entries": ("layers", "My reasoning-gym entries", "A dataset with question, answer and metadata of such a task."),
+    "generated": ("sparkles", "Generated rows", "A reasoning-gym generator by name; no dataset is needed."),
+    "entries": ("layers", "My reasoning-gym entries", "A dataset with question, answer and metadata of a generator."),
 }
 ENVIRONMENT_TYPES: dict[str, tuple[str, str, str]] = {
     "single_turn": ("message-square", "Single turn", "The model answers once; the reward scores the answer."),
@@ -220,7 +220,7 @@ PRESETS: list[dict[str, Any]] = [
     {
         "id": "balanced",
         "title": "Balanced",
-        "text": "The defaults: a sound start for most tasks.",
+        "text": "The defaults: a sound start for most jobs.",
         "icon": "scale",
         "values": {"training__steps": 20, "training__prompts_per_step": 8, "training__group_size": 8},
     },

@@ -64,16 +64,20 @@ def job_preview(request: TenantRequest) -> HttpResponse:
 @require_GET
 def dataset_choices(request: TenantRequest) -> HttpResponse:
     chosen = request.GET.get("dataset_version", "")
-    found = find_dataset_choices(request.tenant, request.GET.get("dataset_query", ""), chosen)
-    return render(request, "jobs/new_datasets.html", {"datasets": found, "chosen": chosen, "shown": SHOWN})
+    query = request.GET.get("dataset_query", "")
+    found = find_dataset_choices(request.tenant, query, chosen)
+    context = {"datasets": found, "chosen": chosen, "query": query, "shown": SHOWN}
+    return render(request, "jobs/new_datasets.html", context)
 
 
 @writer_page
 @require_GET
 def reward_choices(request: TenantRequest) -> HttpResponse:
     chosen = request.GET.get("reward_version", "")
-    found = find_reward_choices(request.tenant, request.GET.get("reward_query", ""), chosen)
-    return render(request, "jobs/new_rewards.html", {"rewards": found, "chosen": chosen, "shown": SHOWN})
+    query = request.GET.get("reward_query", "")
+    found = find_reward_choices(request.tenant, query, chosen)
+    context = {"rewards": found, "chosen": chosen, "query": query, "shown": SHOWN}
+    return render(request, "jobs/new_rewards.html", context)
 
 
 def _initial(request: TenantRequest) -> dict[str, Any]:

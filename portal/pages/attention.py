@@ -23,6 +23,7 @@ from portal.jobs.selectors import list_jobs
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import list_api_tokens
 from portal.usage.meters import list_limited_meters
+from portal.usage.wording import reset_date
 
 FAILED_SHOWN_FOR = timedelta(days=7)
 TOKEN_WARNING = timedelta(days=7)
@@ -102,7 +103,7 @@ def _limits(tenant: Tenant) -> Iterator[Attention]:
     for meter in list_limited_meters(tenant):
         if meter.level in ("warning", "reached"):
             reached = "has been reached" if meter.is_reached else f"is used up to {meter.percent} %"
-            resets = f"It starts anew on {meter.resets_at:%d %b %Y} (UTC). " if meter.resets_at else ""
+            resets = f"It starts anew on {reset_date(meter)}. " if meter.resets_at else ""
             yield Attention(
                 urgent=meter.is_reached and meter.resets_at is not None,
                 title=f"The limit on {meter.label[:1].lower()}{meter.label[1:]} {reached}",
@@ -114,11 +115,12 @@ def _limits(tenant: Tenant) -> Iterator[Attention]:
 
 def _uploads(tenant: Tenant) -> Iterator[Attention]:
     for upload in list_uploads(tenant).filter(complete=True)[:MAX_OF_A_KIND]:
-        faults = upload.report.get("total")
+        faults = upload.report.get("total", 0)
+        found = f"{faults:,} fault{'' if faults == 1 else 's'} found in it."
         yield Attention(
             urgent=False,
             title=f"The dataset {upload.name} is not stored yet",
-            text=f"{faults} fault(s) were found in it." if faults else "Choose its columns and have it checked.",
+            text=found if faults else "Choose its columns and have it checked.",
             action="Go on with it",
             href=reverse("datasets:upload", args=[upload.pk]),
             when=upload.expires_at,

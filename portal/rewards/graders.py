@@ -89,8 +89,10 @@ class ReadableJson(forms.JSONField):
 
 
 def plain(docstring: str) -> str:
-    """A docstring as a sentence for people: no markup, no line breaks, no names of modules."""
+    """A docstring as a sentence for people: no markup, no line breaks, no names of modules, no words of Python."""
     text = re.sub(r"\s+", " ", docstring.replace("``", "")).strip()
+    for python, word in (("None", "Empty"), ("False", "Off"), ("True", "On")):
+        text = re.sub(rf"\b{python}:", f"{word}:", text).replace(f"; {word}:", f"; {word.lower()}:")
     return re.sub(r"[;,]? see engine\.[\w.]*\w", "", text)
 
 

@@ -39,7 +39,7 @@ FIRST_PARTS = EXAMPLES["mix"].spec["grader"]["parts"]
 @tenant_page
 def reward_list(request: TenantRequest) -> HttpResponse:
     page = Paginator(list_reward_functions(request.tenant), PAGE_SIZE).get_page(page_number(request))
-    return render(request, "rewards/list.html", {"page": page, "kinds": _titles()})
+    return render(request, "rewards/list.html", {"page": page})
 
 
 @writer_page
@@ -131,10 +131,6 @@ def _by_number(versions: list[RewardVersion], number: str | None, default: Rewar
     return next((version for version in versions if str(version.number) == number), default)
 
 
-def _titles() -> dict[str, str]:
-    return {kind.type: kind.title for kind in KINDS.values()}
-
-
 def _describe(version: RewardVersion) -> list[dict[str, Any]]:
     """The graders of a version, in words: one, or the parts of a mix with their share of the total."""
     grader = version.spec["grader"]
@@ -163,5 +159,5 @@ def _options(grader: dict[str, Any]) -> list[dict[str, Any]]:
         if name == "type" or (not info.is_required() and value == info.get_default(call_default_factory=True)):
             continue
         text = pretty(value) if isinstance(value, dict | list) else value
-        shown.append({"name": name.replace("_", " "), "value": text})
+        shown.append({"name": name.replace("_", " "), "value": text, "long": "\n" in str(text)})
     return shown

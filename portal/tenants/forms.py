@@ -9,6 +9,8 @@ from django.utils import timezone
 
 from portal.tenants.models import Role, Scope
 
+PASSWORD_HELP = "At least 8 characters, not a common word, not only digits."
+
 
 class TokenForm(forms.Form):
     """A new API token."""
@@ -58,15 +60,15 @@ class NewAccountForm(forms.Form):
 
     username = forms.CharField(
         max_length=150,
-        label="User name",
+        label="Username",
         help_text="How others in the tenant see you.",
-        error_messages={"required": "Choose a user name."},
+        error_messages={"required": "Choose a username."},
         widget=forms.TextInput(attrs={"autocomplete": "username"}),
     )
     password = forms.CharField(
         strip=False,
         label="Password",
-        help_text="At least 8 characters, not a common word, not only digits.",
+        help_text=PASSWORD_HELP,
         error_messages={"required": "Choose a password."},
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )

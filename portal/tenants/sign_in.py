@@ -5,15 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.forms import LoginForm
+from allauth.account.forms import (
+    AddEmailForm,
+    ChangePasswordForm,
+    LoginForm,
+    ReauthenticateForm,
+    ResetPasswordForm,
+    ResetPasswordKeyForm,
+)
 from axes.helpers import get_cool_off
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from portal.tenants.forms import PASSWORD_HELP
+
 
 class InvitationOnlyAdapter(DefaultAccountAdapter):
     """Accounts are made by accepting an invitation (``invitations.py``), or by the operator."""
+
+    error_messages = {
+        **DefaultAccountAdapter.error_messages,
+        "username_password_mismatch": "Username or password is not right.",
+        "email_password_mismatch": "E-mail address or password is not right.",
+        "incorrect_password": "The password is not right.",
+        "enter_current_password": "The present password is not right.",
+        "incorrect_code": "The code is not right; it may have changed meanwhile.",
+        "email_taken": "The address belongs to another account.",
+    }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
@@ -22,10 +42,63 @@ class InvitationOnlyAdapter(DefaultAccountAdapter):
 class SignInForm(LoginForm):
     """allauth's form, handing axes what was typed under the name axes looks for."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, login="Username or e-mail address", password="Password")
+
     def user_credentials(self) -> dict[str, Any]:
         credentials = super().user_credentials()
         credentials["login"] = credentials.get("email") or credentials.get("username")
         return credentials
+
+
+class NewPasswordForm(ChangePasswordForm):
+    """allauth's form of the password page, in the words of the other pages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, oldpassword="Present password", password1="New password", password2="New password, once more")
+
+
+class ConfirmForm(ReauthenticateForm):
+    """allauth's form that asks for the password again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, password="Password")
+
+
+class NewAddressForm(AddEmailForm):
+    """allauth's form of the e-mail page."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, email="New address")
+
+
+class ForgottenPasswordForm(ResetPasswordForm):
+    """allauth's form that asks where to send the link."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, email="E-mail address")
+
+
+class PasswordByLinkForm(ResetPasswordKeyForm):
+    """allauth's form behind the link, in the words of the other pages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_fields(self, password1="New password", password2="New password, once more")
+
+
+def word_fields(form: Form, **labels: str) -> None:
+    """Our labels, the same help for a new password everywhere, and no placeholder that only repeats the label."""
+    for name, label in labels.items():
+        form.fields[name].label = label
+        form.fields[name].widget.attrs.pop("placeholder", None)
+    if "password1" in labels:
+        form.fields["password1"].help_text = PASSWORD_HELP
 
 
 def answer_lock_out(

@@ -1,4 +1,4 @@
-// On every page: theme, menus, dialogs, copy buttons, times, toasts, keyboard, palette, connection, focus.
+// On every page: theme, menus, dialogs, copy buttons, times, toasts, keyboard, palette, connection, focus, what is cut off.
 import { initCopyButtons } from "./copy.js";
 import { initConnection } from "./connection.js";
 import { initDialogs, initMenus } from "./dialogs.js";
@@ -8,6 +8,7 @@ import { initShortcuts } from "./shortcuts.js";
 import { initTheme } from "./theme-toggle.js";
 import { initTimes } from "./times.js";
 import { initToasts } from "./toasts.js";
+import { initTruncated } from "./truncated.js";
 
 initTheme();
 initMenus();
@@ -19,6 +20,7 @@ initShortcuts();
 initPalette();
 initConnection();
 initFocus();
+initTruncated();
 
 // A form that was sent says so and cannot be sent twice.
 document.addEventListener("submit", (event) => {

@@ -21,9 +21,12 @@ function colour(token) {
   return resolved;
 }
 
+/** With `digits` after the point, fewer of large numbers: nobody reads the third of 1234.567. */
 function number(value, digits = 3) {
   if (value == null) return "–";
-  return value !== 0 && Math.abs(value) < 10 ** -digits ? value.toExponential(1) : value.toFixed(digits);
+  const size = Math.abs(value);
+  if (value !== 0 && size < 10 ** -digits) return value.toExponential(1);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? Math.min(1, digits) : digits);
 }
 
 /** 95 -> "1:35", 5400 -> "1:30:00". */
@@ -116,6 +119,7 @@ export class Chart {
       .sort((a, b) => a - b);
     this.values = this.series.map(({ key }) => this.steps.map((step) => points.get(step)[key] ?? null));
     if (this.steps.length === 0) return;
+    this.container.parentElement.classList.remove("is-empty"); // what is not shown has no width to draw in
     if (this.#plot) this.#plot.setData(this.#data());
     else this.#rebuild();
     this.#describe();

@@ -5,6 +5,7 @@ import { pageData } from "./dom.js";
 
 const { jobs, metrics } = pageData("curves");
 const SHARES = new Set(["held_out", "accuracy"]);
+const DIGITS = { zero_variance_groups: 0, completion_tokens_mean: 1, kl: 4 };
 
 /** Steps and times of different jobs do not meet: each point stands at its own place on the axis. */
 function merged(key, axis) {
@@ -22,7 +23,7 @@ function merged(key, axis) {
 class ComparedChart extends Chart {
   constructor(id, key) {
     const shape = key === "held_out" ? "line" : undefined;
-    const series = jobs.map(({ name }, index) => ({ key: `job${index}`, label: name, token: lineToken(index), shape }));
+    const series = jobs.map(({ name }, index) => ({ key: `job${index}`, label: name, token: lineToken(index), shape, digits: DIGITS[key] }));
     super(document.getElementById(id), { series, range: SHARES.has(key) ? [0, 1] : null, height: 200, syncKey: "compare" });
     this.key = key;
   }

@@ -7,6 +7,7 @@ const bar = document.getElementById("compare-bar");
 const chosen = new Map(JSON.parse(sessionStorage.getItem(STORE) ?? "[]")); // id -> name
 
 function show() {
+  if (!bar) return; // there are no jobs
   for (const box of form.querySelectorAll("[name=job]")) {
     box.checked = chosen.has(box.value);
     box.disabled = !box.checked && chosen.size >= MOST;
@@ -26,7 +27,7 @@ form.addEventListener("change", ({ target }) => {
   else chosen.delete(target.value);
   show();
 });
-bar.querySelector("[data-clear]").addEventListener("click", () => {
+bar?.querySelector("[data-clear]").addEventListener("click", () => {
   chosen.clear();
   show();
 });

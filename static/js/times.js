@@ -11,6 +11,7 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const dated = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
 
 export function relativeText(date, now = new Date()) {
   const seconds = (date - now) / 1000;
@@ -18,10 +19,15 @@ export function relativeText(date, now = new Date()) {
   return fitting ? relative.format(Math.round(seconds / fitting[1]), fitting[0]) : "just now";
 }
 
+/** Of today the time alone; of another day the date with it. */
+function clockText(date, now = new Date()) {
+  return (date.toDateString() === now.toDateString() ? clock : dated).format(date);
+}
+
 export function updateTimes(root = document) {
   for (const node of root.querySelectorAll("time[datetime]")) {
     const date = new Date(node.dateTime);
-    const text = { clock: () => clock.format(date), full: () => absolute.format(date) }[node.dataset.format]?.() ?? relativeText(date);
+    const text = { clock: () => clockText(date), full: () => absolute.format(date) }[node.dataset.format]?.() ?? relativeText(date);
     if (node.textContent !== text) node.textContent = text;
     node.title = `${absolute.format(date)} (${ZONE})\n${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }

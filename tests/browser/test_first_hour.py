@@ -37,7 +37,7 @@ def invite(owner: Page) -> str:
 def accept(page: Page, link: str) -> None:
     page.goto(link)
     expect(page.get_by_role("heading", name="Join Engines")).to_be_visible()
-    page.get_by_label("User name").fill("grace")
+    page.get_by_label("Username").fill("grace")
     page.get_by_label("Password").fill("compilers and nanoseconds")
     page.get_by_role("button", name="Make the account and join").click()
     page.wait_for_url(re.compile(r"127\.0\.0\.1:\d+/$"))

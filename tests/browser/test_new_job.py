@@ -124,12 +124,12 @@ def test_the_keyboard_alone_gets_there(form: Page, ours: Owned, aside: Aside) ->
 
 
 def test_generated_tasks_show_their_own_settings(form: Page) -> None:
-    form.get_by_role("radio", name=re.compile("^Generated tasks")).check()
+    form.get_by_role("radio", name=re.compile("^Generated rows")).check()
     expect(form.get_by_role("group", name="Dataset")).to_be_hidden()
-    form.get_by_label("Task", exact=True).fill("countdwn")
+    form.get_by_label("Generator", exact=True).fill("countdwn")
     form.get_by_label("Name", exact=True).fill("tasks")
     expect(form.locator("[data-part=checks]")).to_contain_text("Did you mean countdown")
-    form.get_by_label("Task", exact=True).fill("countdown")
+    form.get_by_label("Generator", exact=True).fill("countdown")
     expect(form.locator("[data-part=checks]")).not_to_contain_text("countdown")
     body = form.locator("#as-curl").text_content() or ""
     sent = json.loads(body.split("<<'END'\n")[1].split("\nEND")[0])

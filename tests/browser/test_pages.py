@@ -15,7 +15,9 @@ from portal.api.guides import GUIDES
 from portal.jobs.services import create_job, pause_job
 from portal.rewards.services import create_reward_version
 from portal.rewards.trial_services import take_in_report
-from tests.browser.conftest import PHONE, WIDE, Complaints, Server, sign_in
+from portal.tenants.models import Role
+from portal.tenants.services import add_member, create_tenant, create_user
+from tests.browser.conftest import PASSWORD, PHONE, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
 from tests.portal.factories import Owned
 
@@ -116,6 +118,8 @@ def addresses(ours: Owned) -> list[str]:
         f"/jobs/{ours.job.pk}/rollouts/?step=0",
         f"/jobs/{ours.job.pk}/rollouts/5/2/",
         f"/jobs/{ours.job.pk}/rollouts/5/over-time/",
+        f"/jobs/new/?from={ours.job.pk}",
+        "/jobs/compare/",
         f"/jobs/compare/?job={ours.job.pk}",
         f"/jobs/compare/?job={ours.job.pk}&job={second_job(ours)}",
         "/adapters/",
@@ -134,6 +138,9 @@ def addresses(ours: Owned) -> list[str]:
         "/audit/",
         "/audit/?actor=nobody",
         "/accounts/email/",
+        "/accounts/reauthenticate/",
+        "/accounts/2fa/webauthn/",
+        "/accounts/2fa/webauthn/add/",
         "/accounts/2fa/totp/activate/",
         "/accounts/password/change/",
         "/accounts/2fa/",
@@ -160,7 +167,15 @@ def test_every_page_is_accessible_and_fits(
     page = context.new_page()
     page.goto("/accounts/login/")
     found = {"/accounts/login/": violations(page)}
-    for address in ("/accounts/password/reset/", "/accounts/signup/", "/invitations/none/"):
+    for address in (
+        "/accounts/password/reset/",
+        "/accounts/password/reset/done/",
+        "/accounts/password/reset/key/1-none/",
+        "/accounts/password/reset/key/done/",
+        "/accounts/inactive/",
+        "/accounts/signup/",
+        "/invitations/none/",
+    ):
         page.goto(address)
         found[address] = violations(page)
     page.goto("/accounts/login/")
@@ -190,6 +205,60 @@ def test_dialogs_and_every_state_of_a_job_are_accessible(page: Page, ours: Owned
     aside(feed.status, "paused", "Paused on request after step 1 of 2.", "Resume it to go on from there.")
     expect(page.get_by_text("Paused", exact=True)).to_be_visible()
     page.keyboard.press("t")
+    assert violations(page) == []
+
+
+def test_a_new_tenant_is_told_what_to_do_on_every_page(portal: Server, page: Page, aside: Callable[..., Any]) -> None:
+    user = aside(create_user, username="fresh", email="fresh@example.org", password=PASSWORD)
+    tenant = aside(create_tenant, name="Fresh", slug="fresh")
+    aside(add_member, tenant=tenant, user=user, role=Role.OWNER)
+    sign_in(page, "fresh")
+    ways = {"/": "Upload a dataset", "/datasets/": "New dataset", "/rewards/": "New reward", "/jobs/": "New job"}
+    for address, action in ways.items():
+        page.goto(address)
+        expect(page.locator("main .btn--primary")).to_have_text(action)
+        assert violations(page) == []
+    page.goto("/jobs/new/")
+    expect(page.get_by_text("You have no datasets yet.")).to_be_visible()
+    assert violations(page) == []
+
+
+def test_every_step_of_a_new_job_is_accessible(page: Page, ours: Owned) -> None:
+    sign_in(page, "ours")
+    page.goto("/jobs/new/")
+    page.get_by_role("button", name="Next: episodes").click()
+    expect(page.get_by_text("Give the job a name.")).to_be_visible()
+    assert violations(page) == []
+    page.goto(f"/jobs/new/?from={ours.job.pk}")
+    for name in ("episodes", "learning", "review"):
+        page.get_by_role("button", name=f"Next: {name}").click()
+        expect(page.locator("[data-go][aria-current]")).to_contain_text(name.capitalize())
+        assert violations(page) == []
+
+
+def test_jobs_without_a_step_and_failed_ones_are_accessible(page: Page, ours: Owned, aside: Callable[..., Any]) -> None:
+    job = aside(
+        create_job,
+        tenant=ours.tenant,
+        user=ours.user,
+        name="waiting",
+        base_model_id=ours.job.base_model_id,
+        dataset_version=ours.dataset_version,
+        reward_version=ours.reward_version,
+        settings={},
+    )
+    sign_in(page, "ours")
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.get_by_text("The curve starts with the first step.").first).to_be_visible()
+    expect(page.locator("#chart-entropy")).to_be_hidden()
+    assert violations(page) == []
+    feed = JobFeed(job)
+    aside(feed.status, "running", "Training.")
+    aside(feed.step, 1, 0.5, QUESTIONS)
+    expect(page.locator("#chart-entropy canvas")).to_be_visible()
+    expect(page.locator("#chart-kl")).to_be_hidden()
+    aside(feed.status, "failed", "The reward failed in every episode.", "Correct it, and start the job again.")
+    expect(page.get_by_text("Failed", exact=True)).to_be_visible()
     assert violations(page) == []
 
 

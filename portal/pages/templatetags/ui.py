@@ -135,7 +135,7 @@ def decimal(value: Any, digits: int = 3) -> str:
 
 @register.filter
 def compact(value: float | None) -> str:
-    """``25600`` -> ``25.6k``: counts that only need their size."""
+    """``9600`` -> ``9,600``, ``25600`` -> ``25.6k``: counts that only need their size."""
     if value is None:
         return NOTHING
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
@@ -158,7 +158,7 @@ def points(values: list[float]) -> str:
 @register.filter
 def signed(value: float, digits: int = 2) -> str:
     """``0.5`` -> ``+0.50``; a minus sign as wide as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "\u2212")
+    return f"{value:+,.{digits}f}".replace("-", "\u2212")
 
 
 @register.filter

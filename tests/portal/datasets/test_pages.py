@@ -202,7 +202,7 @@ def test_a_version_is_compared_with_the_one_before_and_downloaded(browser: Clien
         rows = jsonl(*({"prompt": f"{number}?"} for number in range(count)))
         version = create_dataset_version(tenant=ours.tenant, user=ours.user, name="new", file=rows, held_out_fraction=0)
     page = browser.get(reverse("datasets:detail", args=[version.dataset_id]))
-    assert dict(page.context["changes"])["training rows"] == 2
+    assert dict(page.context["changes"])["training rows"] == "+2"
     answer = browser.get(reverse("datasets:rows", args=[version.dataset_id, version.pk]))
     assert read_stream(answer) == version.path.read_bytes()
     other = reverse("datasets:rows", args=[ours.dataset_version.dataset_id, version.pk])
