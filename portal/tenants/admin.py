@@ -61,9 +61,7 @@ class TenantAdmin(ReasonedAdmin):
         )  # fmt: skip
 
     def get_urls(self) -> list[URLPattern]:
-        invite = path(
-            "<path:object_id>/invite/", self.admin_site.admin_view(self.invite), name="tenants_tenant_invite"
-        )
+        invite = path("<path:object_id>/invite/", self.admin_site.admin_view(self.invite), name="tenants_tenant_invite")
         return [invite, *super().get_urls()]
 
     def response_add(self, request: HttpRequest, obj: Tenant, post_url_continue: str | None = None) -> HttpResponse:
@@ -80,9 +78,7 @@ class TenantAdmin(ReasonedAdmin):
         if tenant is None or not self.has_view_permission(request, tenant):
             raise Http404("No such tenant.")
         has_owner = list_members(tenant).filter(role=Role.OWNER).exists()
-        form = InvitationForm(
-            request.POST or None, initial={"role": Role.DEVELOPER if has_owner else Role.OWNER}
-        )
+        form = InvitationForm(request.POST or None, initial={"role": Role.DEVELOPER if has_owner else Role.OWNER})
         sent = None
         if request.method == "POST" and form.is_valid():
             self._act_as_admin(request)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.db import connections
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from portal.base_models.services import ensure_bundled_base_model
 from portal.ops.installation import accepts, answers, free_port, redis_server
@@ -38,6 +38,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
 ]
 PASSWORD = "correct horse battery"
+expect.set_options(timeout=15_000)  # nothing is measured here, and the machine may be busy
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -180,7 +181,8 @@ class Complaints(list[str]):
     def _note(self, kind: str, text: str) -> None:
         # Answers of 400 and 404, and what cannot be reached while the server is down, are no fault of the page.
         expected = any(
-            words in text for words in ("Failed to load resource", "WebSocket connection", "Failed to fetch")
+            words in text
+            for words in ("Failed to load resource", "WebSocket connection", "Failed to fetch", "htmx:error: timeout")
         )
         if kind in {"error", "warning"} and not expected:
             self.append(text)
