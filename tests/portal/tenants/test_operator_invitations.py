@@ -71,9 +71,9 @@ def test_inviting_again_ends_the_first_link(tenant, admin_user):
     assert AuditEntry.objects.filter(action="invitation.revoked").count() == 1
 
 
-@pytest.mark.parametrize("values", [{"email": "", "role": "owner"}, {"email": "ada", "role": "owner"}, {"email": "a@b.org", "role": "king"}])  # fmt: skip
-def test_what_is_wrong_stands_at_the_field(operator, tenant, values):
-    answer = operator.post(address(tenant), values)
+@pytest.mark.parametrize(("email", "role"), [("", "owner"), ("ada", "owner"), ("a@b.org", "king")])
+def test_what_is_wrong_stands_at_the_field(operator, tenant, email, role):
+    answer = operator.post(address(tenant), {"email": email, "role": role})
     assert answer.status_code == 400 and answer.context["form"].errors
     assert not Invitation.objects.exists()
 
