@@ -56,8 +56,11 @@ class TenantAdmin(ReasonedAdmin):
         """Where else something of the tenant stands."""
         jobs, entries = reverse("admin:jobs_job_changelist"), reverse("admin:audit_auditentry_changelist")
         return format_html(
-            '<a href="{}">Invite</a> · <a href="{}?tenant__id__exact={}">Jobs</a> · <a href="{}?q={}">Audit log</a>',
-            reverse("admin:tenants_tenant_invite", args=[tenant.pk]), jobs, tenant.pk, entries, tenant.name,
+            '<a href="{}">Invite</a> · <a href="{}">Quotas</a> · '
+            '<a href="{}?tenant__id__exact={}">Jobs</a> · <a href="{}?q={}">Audit log</a>',
+            reverse("admin:tenants_tenant_invite", args=[tenant.pk]),
+            reverse("admin:usage_tenantquotas_change", args=[tenant.pk]),
+            jobs, tenant.pk, entries, tenant.name,
         )  # fmt: skip
 
     def get_urls(self) -> list[URLPattern]:

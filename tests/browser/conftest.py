@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,20 @@ class Server:
             self.process.kill()  # as in a crash: no socket is closed with a reason
             self.process.wait()
             self.process = None
+
+    @contextmanager
+    def set_to(self, **environment: str) -> Iterator[None]:
+        """Started anew with other settings, and as before afterwards. Who is signed in stays so."""
+        before = self.environment
+        try:
+            self.stop()
+            self.environment = {**before, **environment}
+            self.start()
+            yield
+        finally:
+            self.stop()
+            self.environment = before
+            self.start()
 
 
 def database_url() -> str:
