@@ -6,7 +6,10 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.forms import LoginForm
+from allauth.account.internal.flows.login import record_authentication
 from axes.helpers import get_cool_off
+from django.contrib.auth import login
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -26,6 +29,12 @@ class SignInForm(LoginForm):
         credentials = super().user_credentials()
         credentials["login"] = credentials.get("email") or credentials.get("username")
         return credentials
+
+
+def sign_in_newcomer(request: HttpRequest, user: User) -> None:
+    """Somebody who has just chosen a password: it is not asked for again before a second factor is set up."""
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    record_authentication(request, user, method="password", username=user.get_username())
 
 
 def answer_lock_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import time
 
 from playwright.sync_api import Page, expect
@@ -22,9 +23,13 @@ def code_now(secret: str) -> str:
     return f"{(int.from_bytes(digest[start : start + 4], 'big') & 0x7FFFFFFF) % 1_000_000:06d}"
 
 
-def set_up_second_factor(page: Page) -> None:
-    """From the page of two-factor sign-in on; ends on the home page."""
-    page.get_by_role("link", name="Set up").click()
+def set_up_second_factor(page: Page, password: str) -> None:
+    """From the page of two-factor sign-in on; ends on the home page. Who signed in a while ago confirms it first."""
+    page.get_by_role("link", name="Set up", exact=True).click()
+    page.wait_for_url(re.compile("/activate/$|/reauthenticate/"))
+    if "/reauthenticate/" in page.url:
+        page.get_by_label("Your password").fill(password)
+        page.get_by_role("button", name="Go on").click()
     secret = page.locator("#totp-secret").inner_text()
     page.get_by_label("2. Enter the code the app shows").fill(code_now(secret))
     page.get_by_role("button", name="Turn on").click()

@@ -105,6 +105,7 @@ def change_a_quota(page: Page, member: Page) -> None:
     save(page)
     expect(page.get_by_text(re.compile("was changed successfully"))).to_be_visible()
     member.goto("/usage/")
+    member.get_by_text("Changes of the quotas").click()
     expect(member.get_by_text("They pay for more.")).to_be_visible()
 
 

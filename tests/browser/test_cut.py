@@ -112,7 +112,7 @@ def test_nothing_is_missed_in_a_cut_of_five_minutes(
         expect(page.locator("#chart-reward")).to_have_attribute("aria-label", re.compile(f"up to step {AFTER}. "))
         expect(page.locator("#summary")).to_contain_text(f"Step {AFTER} ")
         expect(page.locator("#rollouts > .group")).to_have_count(12)
-        expect(jobs.get_by_role("row", name="long job")).to_contain_text(f"{AFTER} of 200")
+        expect(jobs.get_by_role("row", name="long job")).to_contain_text(f"{AFTER} / 200")
         fresh = context.new_page()
         fresh.goto(f"/jobs/{feed.job.pk}/")
         expect(fresh.locator("#chart-reward")).to_have_attribute("aria-label", re.compile(f"up to step {AFTER}. "))

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, expect
 from engine.spec.trial import TrialScore
 from portal.jobs.models import Job
 from portal.webhooks.delivery import deliver_due
-from tests.browser.conftest import WIDE, Complaints, Server, sign_in
+from tests.browser.conftest import PASSWORD, WIDE, Complaints, Server, sign_in
 from tests.browser.feeding import JobFeed
 from tests.browser.second_factor import set_up_second_factor
 from tests.browser.test_journey import QUESTIONS, make_tenant, watch_it_learn
@@ -31,6 +31,7 @@ from tests.portal.factories import WEIGHTS
 from tests.portal.webhooks.receiver import Receiver, start
 
 Aside = Callable[..., Any]
+NEW_PASSWORD = "compilers and nanoseconds"
 FAULTY = """{"prompt": "What is 2 + 2?", "answer": 4}
 {"prompt": "", "answer": 7}
 {"prompt": "What is 5 + 1?", "answer": 6
@@ -78,7 +79,7 @@ def require_two_factors(owner: Page) -> None:
     owner.get_by_role("button", name="Save", exact=True).click()
     expect(owner.get_by_role("main")).to_contain_text("for yourself first")
     owner.get_by_role("main").get_by_role("link", name="Set up two-factor sign-in").click()
-    set_up_second_factor(owner)
+    set_up_second_factor(owner, PASSWORD)
     visit(owner, "Settings")
     owner.get_by_label("Require two-factor sign-in").check()
     owner.get_by_role("button", name="Save", exact=True).click()
@@ -100,10 +101,10 @@ def come_in(page: Page, link: str) -> None:
     page.get_by_label("Password").fill("short")
     page.get_by_role("button", name="Make the account and join").click()
     expect(page.get_by_text("This password is too short")).to_be_visible()
-    page.get_by_label("Password").fill("compilers and nanoseconds")
+    page.get_by_label("Password").fill(NEW_PASSWORD)
     page.get_by_role("button", name="Make the account and join").click()
     expect(page.get_by_text("Engines asks its members for two-factor sign-in.")).to_be_visible()
-    set_up_second_factor(page)
+    set_up_second_factor(page, NEW_PASSWORD)
     expect(page.get_by_text("0 of 4 done")).to_be_visible()
 
 
