@@ -14,17 +14,17 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect
 
-from engine.events import Span
+from engine.events import Event, EventBatch, Payload, Span
 from engine.spec import DrainControl, NodeState, TenantShare
 from portal.audit.models import AuditEntry
 from portal.base_models.services import BUNDLED_ID
 from portal.engine_room.models import DrainWish, PoolWish
 from portal.engine_room.services import note_heartbeat, store_report
+from portal.jobs.tasks import ingest_events
 from portal.tenants.models import Invitation
 from portal.webhooks.delivery import deliver_due
 from portal.webhooks.services import create_endpoint, send_ping
 from tests.browser.conftest import PASSWORD, WIDE, Complaints, Server
-from tests.browser.feeding import JobFeed
 from tests.portal.engine_room.conftest import make_report
 from tests.portal.factories import Owned
 from tests.portal.webhooks.receiver import Receiver, answer_with, start
@@ -128,12 +128,17 @@ def offer_a_base_model(page: Page, member: Page) -> None:
 
 
 def run_stages(ours: Owned) -> None:
-    """A minute of a job: half of it rollout, a quarter training."""
-    feed = JobFeed(ours.job)
-    feed.seq = ours.job.last_seq
+    """A minute of a job: half of it rollout, a quarter training; by the task the engine's batches come to."""
     now = time.time()
-    for stage, start_at, end_at in (("rollout", 60, 30), ("train", 30, 15)):
-        feed.send(Span(stage=stage, worker=stage, start=now - start_at, end=now - end_at, tokens=640))  # type: ignore[arg-type]
+    stages: list[Payload] = [
+        Span(stage="rollout", worker="rollout", start=now - 60, end=now - 30, tokens=640),
+        Span(stage="train", worker="trainer", start=now - 30, end=now - 15, tokens=640),
+    ]
+    events = [
+        Event(job_id=ours.job.pk.hex, seq=ours.job.last_seq + place, time=now, payload=span)
+        for place, span in enumerate(stages, start=1)
+    ]
+    ingest_events(EventBatch(events=events).model_dump(mode="json"))
 
 
 def report_engine(ours: Owned, **changes: Any) -> None:

@@ -116,6 +116,7 @@ def test_nothing_is_missed_in_a_cut_of_five_minutes(
         fresh = context.new_page()
         fresh.goto(f"/jobs/{feed.job.pk}/")
         expect(fresh.locator("#chart-reward")).to_have_attribute("aria-label", re.compile(f"up to step {AFTER}. "))
+        expect(fresh).to_have_title(re.compile(f"^{AFTER}/200 "))  # from its first frame
         assert shown(page) == shown(fresh)
         assert page.evaluate("window.notReloaded") is True
         said = page.evaluate("window.said")
