@@ -269,7 +269,8 @@ class JobRun:
         self._collector = Collector(spec, pool, prompts, self._commit.cursor)
         self._evaluations = Evaluations(spec, pool, prompts, self._progress, self._doctor, self._errors, self._report)
         self._evaluations.start(BASE, 0)
-        self._status("running", f"Training: step {self._commit.step} of {spec.training.steps} is committed.")
+        committed = self._commit.step
+        self._status("running", f"Training, taken up again after step {committed}." if committed else "Training.")
 
     async def _train_on(self, drawn: DrawnBatch) -> str:
         """Make a step of a batch, or drop it where it teaches nothing. Why the job is over, if it is."""

@@ -13,8 +13,9 @@ WEIGHTS = (1.0, 1.0, 2.0, 1.0, 4.0, 1.0, 2.0, 1.0)
 
 SHORT = {"type": "brevity", "target": 5, "limit": 120}
 """Any model's samples vary in it."""
-HANGS_ON_AN_E = {"type": "regex", "pattern": r"^(?=[\s\S]*e)(?:(?:[\s\S]?){60}){60}\x00$"}
-"""Backtracks for ages where the completion has an e."""
+HANGS_ON_AN_EARLY_E = {"type": "regex", "pattern": r"^(?=[\s\S]{0,7}e)(?:(?:[\s\S]?){60}){60}\x00$"}
+"""Backtracks for ages where one of the completion's first eight characters is an e: in some of a group, so that the
+others still give the job something to learn from."""
 REWARDS: dict[str, dict[str, Any]] = {
     "quick": {"grader": SHORT},
     "mixed": {
@@ -32,7 +33,7 @@ REWARDS: dict[str, dict[str, Any]] = {
             "type": "mix",
             "parts": [
                 {"name": "short", "weight": 2, "grader": SHORT},
-                {"name": "pattern", "weight": 1, "grader": HANGS_ON_AN_E},
+                {"name": "pattern", "weight": 1, "grader": HANGS_ON_AN_EARLY_E},
             ],
         },
         "timeout_seconds": 0.5,
@@ -100,9 +101,11 @@ def _job(rng: random.Random, index: int, tenants: int) -> PlannedJob:
     """A tenant's jobs are in turn: steady and endless; endless; of medium length; short."""
     turn = index // tenants
     steady = turn == 0
+    reward = "quick" if steady else rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0]
+    medium = (5, 10) if reward == "hanging" else (15, 40)  # of which a step takes many seconds
     rank = rng.choice((1, 2, 4, 8))
     training = {
-        "steps": (ENDLESS, ENDLESS, rng.randint(15, 40), rng.randint(3, 12))[turn % 4],
+        "steps": (ENDLESS, ENDLESS, rng.randint(*medium), rng.randint(3, 12))[turn % 4],
         "prompts_per_step": rng.choice((1, 2, 3)),
         "group_size": 4,
         "learning_rate": 1e-5,  # it learns too slowly for its rewards to become equal
@@ -111,7 +114,7 @@ def _job(rng: random.Random, index: int, tenants: int) -> PlannedJob:
     return PlannedJob(
         name=f"soak {index}",
         tenant=index % tenants,
-        reward="quick" if steady else rng.choices(tuple(REWARDS), weights=(5, 3, 2))[0],
+        reward=reward,
         settings={
             "sampling": {"max_tokens": 24 if steady else rng.choice((8, 16, 32))},
             "training": training | ({"prompts_per_step": 8, "max_staleness": 1} if steady else {}),
