@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, cast
 
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
@@ -87,7 +87,10 @@ class TenantAdmin(ReasonedAdmin):
             self._act_as_admin(request)
             try:
                 sent = invite_as_operator(
-                    tenant=tenant, user=request.user, base_url=request.build_absolute_uri("/"), **form.cleaned_data
+                    tenant=tenant,
+                    user=cast(User, request.user),
+                    base_url=request.build_absolute_uri("/"),
+                    **form.cleaned_data,
                 )
                 form = InvitationForm()
             except ServiceError as error:
