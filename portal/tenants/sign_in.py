@@ -6,7 +6,7 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.forms import LoginForm
-from allauth.account.internal.flows.login import record_authentication
+from allauth.account.internal.flows.reauthentication import reauthenticate_by_password
 from axes.helpers import get_cool_off
 from django.contrib.auth import login
 from django.contrib.auth.models import User
@@ -34,7 +34,7 @@ class SignInForm(LoginForm):
 def sign_in_newcomer(request: HttpRequest, user: User) -> None:
     """Somebody who has just chosen a password: it is not asked for again before a second factor is set up."""
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-    record_authentication(request, user, method="password", username=user.get_username())
+    reauthenticate_by_password(request)
 
 
 def answer_lock_out(

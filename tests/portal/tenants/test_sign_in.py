@@ -77,7 +77,7 @@ def test_who_is_member_of_nothing(db):
     assert get_current_membership(user=owned.user, session={}) is None
 
 
-def test_who_signed_in_a_while_ago_confirms_it_before_a_second_factor(client, ours):
+def test_the_password_is_confirmed_before_a_second_factor_is_set_up(client, ours):
     client.force_login(ours.user, backend="django.contrib.auth.backends.ModelBackend")
     page = client.get("/accounts/2fa/totp/activate/", follow=True)
     assert "Confirm that it is you" in page.content.decode()
