@@ -195,7 +195,7 @@ def start_a_job(page: Page) -> None:
 
 
 def train_another(page: Page, aside: Aside) -> JobFeed:
-    page.get_by_role("link", name="Same again").click()
+    page.get_by_role("link", name="Same again").first.click()
     page.get_by_label("Name", exact=True).fill("second try")
     page.get_by_role("button", name="Review").click()
     page.get_by_role("button", name="Start job").click()
