@@ -24,7 +24,7 @@ def code_now(secret: str) -> str:
 
 
 def set_up_second_factor(page: Page, password: str) -> None:
-    """From the page of two-factor sign-in on; ends on the home page. Who has not just chosen the password confirms it."""
+    """From the page of two-factor sign-in on; ends on the home page. Whose password is older confirms it."""
     page.get_by_role("link", name="Set up", exact=True).click()
     page.wait_for_url(re.compile("/activate/$|/reauthenticate/"))
     if "/reauthenticate/" in page.url:
