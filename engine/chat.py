@@ -16,7 +16,9 @@ No torch here: loading takes a second or two, not ten.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import jinja2
@@ -168,6 +170,21 @@ class ChatRenderer:
             return self.prompt_ids(messages, system_prompt, instructions)
         except DatasetError as error:
             raise DatasetError(f"Line {number + 1} of the dataset: {error}") from None
+
+
+_loading = threading.Lock()
+
+
+def chat_renderer(model_dir: str) -> ChatRenderer:
+    """The renderer of a base model, loaded once a process: it takes the better part of a second, and jobs that begin
+    together ask together. It may be used from several threads."""
+    with _loading:
+        return _renderer(model_dir)
+
+
+@lru_cache(maxsize=4)
+def _renderer(model_dir: str) -> ChatRenderer:
+    return ChatRenderer(model_dir)
 
 
 def check_lengths(lengths: Sequence[tuple[int, int]], context_length: int, max_tokens: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.chat import ChatRenderer, check_lengths
+from engine.chat import chat_renderer, check_lengths
 from engine.data import NumberedRow, load_dataset
 from engine.environments.factory import generate_rows, prompt_instructions, turn_roles
 from engine.spec import JobSpec
@@ -29,7 +29,7 @@ def load_prompts(spec: JobSpec, model_dir: str) -> Prompts:
             be played with this base model.
     """
     dataset = load_dataset(spec.dataset) if spec.dataset else generate_rows(spec.environment)
-    renderer = ChatRenderer(model_dir)
+    renderer = chat_renderer(model_dir)
     renderer.check_turns(turn_roles(spec.environment))
     system_prompt, instructions = spec.environment.system_prompt, prompt_instructions(spec.environment)
     held_out = dataset.held_out[: spec.evaluation.max_rows]

@@ -17,13 +17,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from engine.actors import gather_or_cancel
-from engine.chat import ChatRenderer
+from engine.chat import ChatRenderer, chat_renderer
 from engine.data import DatasetError
 from engine.models import BaseModelError
 from engine.pool import Pool, PoolError
@@ -80,7 +80,7 @@ class TrialGrader:
         """Score the samples of one row."""
         judge_model = None
         if model is not None:
-            renderer = partial(asyncio.to_thread, _renderer, model.model_dir)
+            renderer = partial(asyncio.to_thread, chat_renderer, model.model_dir)
             judge_model = JudgeModel(self._rollout(model.id), renderer, model.context_length)
         return await self._scorer.score_group(reward, samples, tenant=tenant, owner=owner, judge_model=judge_model)
 
@@ -203,7 +203,7 @@ class Trials:
         self, trial: Trial, spec: RewardTrialSpec, sampling: TrialSampling, pool: Pool
     ) -> list[list[TrialScore]]:
         """[case][sample] completions without a score."""
-        renderer = await asyncio.to_thread(_renderer, pool.model_dir)
+        renderer = await asyncio.to_thread(chat_renderer, pool.model_dir)
         context = sampling.base_model.context_length
         prompts = [_prompt_ids(renderer, case, sampling, context) for case in spec.cases]
         drawn = 0
@@ -281,12 +281,6 @@ class Trials:
         finished = [trial_id for trial_id, trial in self._trials.items() if trial.report.state in FINISHED_TRIALS]
         for trial_id in finished[: max(0, len(self._trials) - REMEMBERED)]:
             del self._trials[trial_id]
-
-
-@lru_cache(maxsize=4)
-def _renderer(model_dir: str) -> ChatRenderer:
-    """A base model's renderer; takes a second the first time."""
-    return ChatRenderer(model_dir)
 
 
 def _prompt_ids(renderer: ChatRenderer, case: TrialCase, sampling: TrialSampling, context: int) -> list[int]:

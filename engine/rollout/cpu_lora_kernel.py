@@ -7,23 +7,19 @@ compiler, another CPU) the batched matmuls of ``cpu_lora`` serve. Row by row it 
 from __future__ import annotations
 
 import ctypes
-import logging
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.native.compiler import load_library
+
 if TYPE_CHECKING:
     import torch
-
-logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_suffix(".c")
 MAX_BLOCK_ROWS = 16
 MAX_RANK = 512
-COMPILE_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -108,17 +104,6 @@ class Kernel:
 
 @cache
 def load_kernel() -> Kernel | None:
-    """Compile the kernel for this machine; None, with a word in the log, where that cannot be done."""
-    import torch  # noqa: F401  # its OpenMP runtime has to be the one the kernel finds
-
-    with tempfile.TemporaryDirectory(prefix="marlaas-kernel-") as folder:
-        library = Path(folder) / "kernel.so"
-        command = ["cc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS)
-            return Kernel(ctypes.CDLL(str(library)))
-        except subprocess.CalledProcessError as error:
-            logger.warning("the LoRA kernel does not compile here; using matmuls: %s", error.stderr.strip()[-500:])
-        except (OSError, subprocess.TimeoutExpired) as error:
-            logger.warning("the LoRA kernel cannot be compiled here; using matmuls: %s", error)
-    return None
+    """Compile the kernel for this machine; None where that cannot be done."""
+    library = load_library(SOURCE)
+    return Kernel(library) if library else None

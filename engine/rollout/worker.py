@@ -24,7 +24,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.rollout import cpu_ops
+from engine.rollout import cpu_ops, cpu_sampler
 from engine.rollout.adapter_files import TARGET_MODULES, AdapterError, check_adapter
 from engine.rollout.engine_thread import EngineThread
 from engine.rollout.slots import AdapterSlots
@@ -274,6 +274,7 @@ def build_engine(settings: Settings) -> LLMEngine:
         torch.set_num_threads(settings.threads)  # OpenMP's setting is per thread
         avoid_inspection_process(settings.model_dir)
         cpu_ops.register()
+        cpu_sampler.register()
         arguments |= {
             "kv_cache_memory_bytes": int(settings.kv_cache_gib * 2**30),
             "block_size": 32,  # the smallest the CPU attention takes: the most of a shared prompt is reused

@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from engine.native.fused import masked_softmax, serves
 from engine.training.errors import TrainingError
 from engine.training.packing import Segment
 
@@ -91,9 +92,13 @@ def _attend(
         key, value = (tensor.repeat_interleave(heads // kv_heads, dim=1) for tensor in (key, value))
         return scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None, scale=scaling)
     stacked = query.reshape(1, kv_heads, -1, size)  # the query heads of a key head, one below the other
-    scores = (stacked @ key.transpose(2, 3)).view(1, heads, length, length) * scaling + mask
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    return (weights.view(1, kv_heads, -1, length) @ value).view(1, heads, length, size)
+    scores = stacked @ key.transpose(2, 3)
+    if serves(scores, mask):
+        weights = masked_softmax(scores, mask, scaling)
+    else:
+        masked = scores.view(1, heads, length, length) * scaling + mask
+        weights = torch.softmax(masked, dim=-1, dtype=torch.float32).to(query.dtype).view(1, kv_heads, -1, length)
+    return (weights @ value).view(1, heads, length, size)
 
 
 AttentionInterface.register(ATTENTION, segment_attention)

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from engine.training.attention import ATTENTION, segment_mask
+from engine.training.fusing import fuse
 from engine.training.lora import LoraLinear, wrap_linear_layers
 from engine.training.packing import Pack, Segment
 
@@ -35,6 +36,7 @@ class BaseModel:
             model_dir, dtype=self.dtype, attn_implementation=ATTENTION, local_files_only=True
         )
         model.requires_grad_(False).eval().to(self.device)
+        fuse(model)
         self._weights: dict[str, torch.Tensor] = dict(model.named_parameters())
         self._body: nn.Module = model.base_model
         self.output: nn.Linear = model.get_output_embeddings()

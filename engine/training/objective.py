@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import torch
 
 from engine.spec import TrainingSettings
+from engine.training.distribution import Distribution
 from engine.training.losses import ALGORITHMS, TokenLoss, Tokens, token_loss
 from engine.training.model import BaseModel
 from engine.training.packing import Pack
 
-CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**27}
-"""Logits that exist at once, by kind of device. On a CPU 16 MiB in fp32: beyond 32 MiB glibc maps fresh pages for
+CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}
+"""Logits that exist at once, by kind of device. On a CPU 32 MiB in fp32: beyond that glibc maps fresh pages for
 every buffer, which costs more than the arithmetic."""
 
 
@@ -62,7 +63,8 @@ def backward_pack(
     gradient = torch.empty_like(selected)
     results = []
     for chunk in _chunks(model, pack):
-        log_probabilities, logprobs = _log_probabilities(model, hidden[chunk], pack, chunk, temperature)
+        distribution = _distribution(model, hidden[chunk], pack, chunk, temperature)
+        logprobs = distribution.logprobs
         tokens = Tokens(
             logprobs=logprobs.requires_grad_(),
             old_logprobs=logprobs.detach() if old_logprobs is None else old_logprobs[chunk],
@@ -71,7 +73,7 @@ def backward_pack(
             sequence_log_ratios=None if log_ratios is None else log_ratios[chunk],
             base_logprobs=None if base_logprobs is None else base_logprobs[chunk],
         )
-        result, gradient[chunk] = _chunk_gradient(model, log_probabilities, tokens, pack, chunk, settings, temperature)
+        result, gradient[chunk] = _chunk_gradient(model, distribution, tokens, pack, chunk, settings)
         results.append(result)
     selected.backward(gradient)
     return results
@@ -88,21 +90,15 @@ def _chunks(model: BaseModel, pack: Pack) -> Iterator[slice]:
 
 
 @torch.no_grad()
-def _log_probabilities(
-    model: BaseModel, hidden: torch.Tensor, pack: Pack, chunk: slice, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities of all tokens [T, vocabulary] and of the trained ones [T] after ``hidden`` [T, hidden]."""
-    logits = model.output(hidden)
-    if temperature != 1:
-        logits = logits.float().div_(temperature)
-    log_probabilities = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    targets = torch.tensor(pack.targets[chunk], device=model.device)[:, None]
-    return log_probabilities, log_probabilities.gather(1, targets).squeeze(1)
+def _distribution(model: BaseModel, hidden: torch.Tensor, pack: Pack, chunk: slice, temperature: float) -> Distribution:
+    """Of the next token after ``hidden`` [T, hidden], its targets being the trained tokens."""
+    targets = torch.tensor(pack.targets[chunk], device=model.device)
+    return Distribution(model.output(hidden), targets, temperature)
 
 
 def _logprobs(model: BaseModel, hidden: torch.Tensor, pack: Pack, temperature: float) -> torch.Tensor:
     return torch.cat(
-        [_log_probabilities(model, hidden[chunk], pack, chunk, temperature)[1] for chunk in _chunks(model, pack)]
+        [_distribution(model, hidden[chunk], pack, chunk, temperature).logprobs for chunk in _chunks(model, pack)]
     )
 
 
@@ -120,34 +116,15 @@ def _sequence_log_ratios(
 
 @torch.no_grad()
 def _chunk_gradient(
-    model: BaseModel,
-    log_probabilities: torch.Tensor,
-    tokens: Tokens,
-    pack: Pack,
-    chunk: slice,
-    settings: TrainingSettings,
-    temperature: float,
+    model: BaseModel, distribution: Distribution, tokens: Tokens, pack: Pack, chunk: slice, settings: TrainingSettings
 ) -> tuple[PackResult, torch.Tensor]:
     """Diagnostics of a chunk, and the gradient of its loss with respect to the hidden states [T, hidden]."""
-    targets = torch.tensor(pack.targets[chunk], device=model.device)[:, None]
     weights = torch.tensor(pack.weights[chunk], device=model.device)
     with torch.enable_grad():
         loss = token_loss(tokens, settings)
         total = weights * loss.loss
-        (slope,) = torch.autograd.grad(total.sum(), tokens.logprobs)
-    total = total.detach()
-
-    probabilities = torch.exp(log_probabilities)
-    entropy = -torch.linalg.vecdot(probabilities, log_probabilities)
-    # d logprob / d logits = (onehot(target) - probabilities) / temperature
-    slope = slope[:, None] / temperature
-    if settings.entropy_coefficient:
-        # d entropy / d logits = -probabilities * (log_probabilities + entropy) / temperature
-        bonus = settings.entropy_coefficient * weights
-        total -= bonus * entropy
-        by_entropy = log_probabilities.add_(entropy[:, None]).mul_((bonus / temperature)[:, None])
-        logit_gradient = probabilities.mul_(by_entropy.sub_(slope))
-    else:
-        logit_gradient = probabilities.mul_(-slope)
-    logit_gradient.scatter_add_(1, targets, slope)
-    return PackResult(total, loss, entropy, tokens), logit_gradient.to(model.dtype) @ model.output.weight
+        (slopes,) = torch.autograd.grad(total.sum(), tokens.logprobs)
+    bonuses = -settings.entropy_coefficient * weights
+    entropies, gradient = distribution.entropy_and_gradient(slopes, bonuses)
+    total = total.detach() + bonuses * entropies
+    return PackResult(total, loss, entropies, tokens), gradient.to(model.dtype) @ model.output.weight

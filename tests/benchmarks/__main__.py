@@ -1,8 +1,8 @@
 """``python -m tests.benchmarks [--parts A,B] [--size quick]``: run parts one after another and make the report.
 
-A: many jobs at once. B: rollout. C: trainer. D: service. E: scale on paper, from the figures of A. Each part is a
-process of its own, so one that fails stops no other, and writes ``var/bench/<letter>.json``. Run again with the parts
-that are missing; ``report.html`` is made from all there are.
+A: many jobs at once. B: rollout. C: trainer. D: service. E: scale on paper, from the figures of A. F: against TRL. Each
+part is a process of its own, so one that fails stops no other, and writes ``var/bench/<letter>.json``. Run again with
+the parts that are missing; ``report.html`` is made from all there are.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PARTS = {
     "C": ("Trainer", "tests.benchmarks.trainer"),
     "D": ("Service", "tests.benchmarks.service"),
     "E": ("Scale on paper", "tests.benchmarks.scale"),
+    "F": ("Whole jobs against TRL", "tests.benchmarks.peers"),
 }
 
 QUIET = {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}

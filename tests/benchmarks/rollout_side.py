@@ -10,7 +10,7 @@ import itertools
 import time
 from typing import Any
 
-from engine.rollout import cpu_ops
+from engine.rollout import cpu_ops, cpu_sampler
 from engine.rollout.worker import RolloutWorker
 from engine.types import BASE, AdapterRef, Policy, RolloutRequest
 from tests.benchmarks.processes import serve
@@ -28,7 +28,7 @@ class RolloutSide:
     def start(self, folders: list[dict[str, Any]], stock: bool, **settings: Any) -> dict[str, Any]:
         """``folders``: path and sha256 of each adapter. ``stock``: leave vLLM's own operators in place."""
         if stock:
-            cpu_ops.register = lambda: None
+            cpu_ops.register = cpu_sampler.register = lambda: None
         self._worker = RolloutWorker(**settings)
         stats = self._loop.run_until_complete(self._worker.start())
         self._refs = [self._new_ref(f"{index:032x}", 1, folder) for index, folder in enumerate(folders)]

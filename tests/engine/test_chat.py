@@ -6,11 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from engine.chat import ChatRenderer, TemplateError, check_lengths
+from engine.chat import ChatRenderer, TemplateError, chat_renderer, check_lengths
 from engine.data import DatasetError
 from engine.environments.protocol import TurnMessage
 from engine.spec import DatasetRow, Message
@@ -236,3 +237,16 @@ def test_instructions_end_the_system_message_whoever_gives_it(renderer: ChatRend
     assert system("", "Use tools.", messages=[user("Hi")]) == "<|im_start|>system\nUse tools."
     assert system("Be brief.", "Use tools.", messages=[user("Hi")]) == "<|im_start|>system\nBe brief.\n\nUse tools."
     assert system("Be brief.", "Use tools.", messages=own) == "<|im_start|>system\nBe kind.\n\nUse tools."
+
+
+def test_threads_share_a_renderer(tiny_model):
+    def render(number: int) -> tuple[ChatRenderer, list[int]]:
+        shared = chat_renderer(str(tiny_model))
+        return shared, shared.prompt_ids([Message(role="user", content=f"How much is {number} + 1?")])
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(render, range(200)))
+    assert len({id(shared) for shared, _ in found}) == 1
+    own = ChatRenderer(tiny_model)
+    for number, (_, ids) in enumerate(found):
+        assert ids == own.prompt_ids([Message(role="user", content=f"How much is {number} + 1?")])

@@ -74,7 +74,7 @@ def pool() -> FakePool:
 
 @pytest.fixture
 def trials(grader: TrialGrader, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Trials:
-    monkeypatch.setattr(trial_module, "_renderer", FakeRenderer)
+    monkeypatch.setattr(trial_module, "chat_renderer", FakeRenderer)
 
     async def start_pool(model: Any) -> Any:
         if model.id == "broken":
