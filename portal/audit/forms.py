@@ -12,7 +12,12 @@ class AuditFilterForm(forms.Form):
 
     actor = forms.CharField(required=False, max_length=150, label="Who")
     action = forms.ChoiceField(required=False, label="What")
-    target = forms.CharField(required=False, max_length=200, label="Object", help_text="Part of its name, or its id.")
+    target = forms.CharField(
+        required=False,
+        max_length=200,
+        label="Object",
+        widget=forms.TextInput(attrs={"placeholder": "Part of its name, or its id"}),
+    )
     since = forms.DateField(required=False, label="From", widget=forms.DateInput(attrs={"type": "date"}))
     until = forms.DateField(required=False, label="To", widget=forms.DateInput(attrs={"type": "date"}))
 

@@ -8,9 +8,13 @@ key, so it outlives all three.
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from django.db import models
+
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 class ActorKind(models.TextChoices):
@@ -96,4 +100,6 @@ def _words(value: Any) -> str | None:
             return ", ".join(map(str, value))
         case dict():
             return json.dumps(value, ensure_ascii=False)
+        case str() if MOMENT.fullmatch(value):
+            return f"{datetime.fromisoformat(value).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return str(value)

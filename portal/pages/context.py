@@ -13,6 +13,6 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "membership": membership,
         "tenant": membership.tenant if membership else None,
-        "memberships": list_memberships_of_user(request.user) if membership else [],
+        "memberships": list_memberships_of_user(membership.user) if membership else [],
         "mfa_needed": membership is not None and lacks_required_mfa(membership),
     }

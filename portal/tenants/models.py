@@ -145,6 +145,10 @@ class ApiToken(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}...)"
 
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
 
 class TenantExport(models.Model):
     """A zip of everything a tenant owns, made in the background (``portal.tenants.exports``)."""

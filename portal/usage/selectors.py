@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from django.db.models import Count, Max, QuerySet, Sum
+from django.db.models import Count, Exists, Max, OuterRef, QuerySet, Sum
 
 from portal.tenants.models import Tenant
 from portal.usage.models import QuotaChange, QuotaNotice, UsageRecord
@@ -65,8 +65,10 @@ def list_quota_changes(tenant: Tenant) -> QuerySet[QuotaChange]:
 
 
 def list_quota_notices(tenant: Tenant, period: Period) -> QuerySet[QuotaNotice]:
-    """Newest first."""
-    return QuotaNotice.objects.filter(tenant=tenant, period=period.first)
+    """Newest first, without the warnings of limits that were then reached."""
+    notices = QuotaNotice.objects.filter(tenant=tenant, period=period.first)
+    reached = notices.filter(level=QuotaNotice.Level.REACHED, kind=OuterRef("kind"), limit=OuterRef("limit"))
+    return notices.exclude(Exists(reached), level=QuotaNotice.Level.WARNING)
 
 
 def find_first_period(tenant: Tenant) -> Period | None:

@@ -41,7 +41,7 @@ class Palette {
     const entries = new Map();
     const add = (kind, link) => {
       const title = link.textContent.trim();
-      if (!entries.has(link.href)) entries.set(link.href, { kind, title, detail: link.dataset.shortcut ?? "", url: link.href });
+      if (!entries.has(link.href)) entries.set(link.href, { kind, title, detail: "", keys: link.dataset.shortcut, url: link.href });
     };
     for (const link of document.querySelectorAll(".sidebar nav a[href]")) add("Page", link);
     for (const link of this.dialog.querySelectorAll("[data-palette-entries] a")) add(link.dataset.kind, link);
@@ -85,13 +85,13 @@ class Palette {
     this.#choose(0);
   }
 
-  #option({ kind, title, detail }, index) {
+  #option({ kind, title, detail, keys }, index) {
     return element(
       "li",
       { role: "option", id: `palette-${index}`, class: "palette__option" },
       element("span", { class: "palette__kind" }, kind),
       element("span", { class: "truncate" }, title),
-      element("span", { class: "palette__detail" }, detail),
+      element("span", { class: "palette__detail" }, ...(keys ? keys.split(" ").map((key) => element("kbd", {}, key)) : [detail])),
     );
   }
 

@@ -21,7 +21,7 @@ export function relativeText(date, now = new Date()) {
 export function updateTimes(root = document) {
   for (const node of root.querySelectorAll("time[datetime]")) {
     const date = new Date(node.dateTime);
-    const text = node.dataset.format === "clock" ? clock.format(date) : relativeText(date);
+    const text = { clock: () => clock.format(date), full: () => absolute.format(date) }[node.dataset.format]?.() ?? relativeText(date);
     if (node.textContent !== text) node.textContent = text;
     node.title = `${absolute.format(date)} (${ZONE})\n${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }

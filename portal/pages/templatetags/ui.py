@@ -74,7 +74,8 @@ def digest(sha256: str) -> SafeString:
 
 @register.simple_tag
 def when(moment: datetime | None, style: str = "relative") -> SafeString | str:
-    """A moment; the browser shows it in the viewer's zone, relative to now or (``clock``) as a time of day."""
+    """A moment; the browser shows it in the viewer's zone, relative to now, as a time of day (``clock``) or with
+    its day (``full``)."""
     if moment is None:
         return NOTHING
     utc = timezone.localtime(moment, timezone.get_fixed_timezone(0))
@@ -116,6 +117,12 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
+def milliseconds(value: int) -> str:
+    """``380`` -> ``380 ms``, ``10000`` -> ``10.0 s``."""
+    return f"{value} ms" if value < 1000 else f"{value / 1000:.1f} s"
+
+
+@register.filter
 def percent(value: Any) -> str:
     """``0.4231`` -> ``42.3 %``."""
     return NOTHING if value in (None, "") else f"{100 * value:.1f}\u202f%"
@@ -134,7 +141,7 @@ def compact(value: float | None) -> str:
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.1f}".removesuffix(".0") + unit
-    return f"{value:,.0f}".replace(",", "\u202f")
+    return f"{value:,.0f}"
 
 
 @register.filter

@@ -26,7 +26,7 @@ def text_of(answer):
 def test_what_the_engine_reports_is_shown(operator, reported):
     page = text_of(operator.get(PAGE))
     for words in (
-        "rollout-0", "25.0\u202f%", "of 1\u202f000 tokens", "7 events not acknowledged", "ray 2.60", "first job",
+        "rollout-0", "25.0\u202f%", "of 1,000 tokens", "7 events not acknowledged", "ray 2.60", "first job",
         "Serving",
         # One tenant has three quarters of the tokens where its weight gives it a quarter.
         '<td class="num">25.0\u202f%</td><td class="num">75.0\u202f%',
