@@ -29,7 +29,7 @@ def set_up_second_factor(page: Page, password: str) -> None:
     page.wait_for_url(re.compile("/activate/$|/reauthenticate/"))
     if "/reauthenticate/" in page.url:
         page.get_by_label("Your password").fill(password)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Confirm").click()
     secret = page.locator("#totp-secret").inner_text()
     page.get_by_label("2. Enter the code the app shows").fill(code_now(secret))
     page.get_by_role("button", name="Turn on").click()
