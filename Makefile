@@ -49,7 +49,12 @@ lint: $(STAMP)
 
 test: $(STAMP) lint
 	$(BIN)/python manage.py makemigrations --check --dry-run
-	$(BIN)/python -m pytest
+	@status=0; \
+	echo "Tests of parts, two processes side by side"; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not engine and not browser" || status=$$?; \
+	echo "Tests with a real engine or browser, one after another"; \
+	$(BIN)/python -m pytest -m "engine or browser" || status=$$?; \
+	exit $$status
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks --size $(if $(QUICK),quick,full) $(if $(PARTS),--parts $(PARTS))

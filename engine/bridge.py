@@ -22,7 +22,7 @@ from ray.actor import ActorHandle
 from engine.celery import app
 from engine.config import EngineConfig
 from engine.controller import connect
-from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, EventBatch
+from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, join_events
 from engine.spec import (
     ACKNOWLEDGE_EVENTS,
     CONTROL_JOB,
@@ -110,10 +110,10 @@ def cancel_trial(self: Task, trial_id: str) -> None:
     hand_over(self, "cancel_trial", trial_id)
 
 
-def next_events(handle: ActorHandle, cursor: int) -> tuple[int, EventBatch]:
-    """The controller's next events after outbox id ``cursor``, and the id of the last of them."""
+def next_events(handle: ActorHandle, cursor: int) -> tuple[int, list[str]]:
+    """The controller's next events (as JSON) after outbox id ``cursor``, and the id of the last of them."""
     news: Any = ray.get(handle.next_events.remote(cursor, BATCH_EVENTS, 10.0))
-    return cast(tuple[int, EventBatch], news)
+    return cast(tuple[int, list[str]], news)
 
 
 def forward_events(stop: threading.Event) -> None:
@@ -127,10 +127,10 @@ def forward_events(stop: threading.Event) -> None:
             if not announced:
                 app.send_task(ENGINE_READY, queue=EVENTS_QUEUE)
                 announced = True
-            last, batch = next_events(handle, cursor)
-            if batch.events:
-                app.send_task(INGEST_EVENTS, args=[batch.model_dump(mode="json")], queue=EVENTS_QUEUE)
-                cursor, full = last, len(batch.events) == BATCH_EVENTS
+            last, events = next_events(handle, cursor)
+            if events:
+                app.send_task(INGEST_EVENTS, args=[join_events(events)], queue=EVENTS_QUEUE)
+                cursor, full = last, len(events) == BATCH_EVENTS
             if time.monotonic() - marked_at > RESEND_SECONDS:
                 oldest: Any = ray.get(handle.oldest_pending.remote())
                 if oldest is not None and oldest <= mark:

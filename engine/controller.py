@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from engine.actors import RestartingActor
 from engine.config import EngineConfig
 from engine.drain import accepted_while_drained, drain_reason, held, paused_on_request, trial_refusal
-from engine.events import ControlApplied, EventBatch, Payload, StatusChanged
+from engine.events import ControlApplied, Payload, StatusChanged
 from engine.job import JobRun
 from engine.ledger import JobRecord, Ledger
 from engine.logs import configure_logging
@@ -174,19 +174,20 @@ class Controller:
 
     # --- events ---
 
-    async def next_events(self, after: int, limit: int, timeout: float) -> tuple[int, EventBatch]:
-        """Unacknowledged events after outbox id ``after``, as soon as there are any; none after ``timeout`` seconds."""
+    async def next_events(self, after: int, limit: int, timeout: float) -> tuple[int, list[str]]:
+        """Unacknowledged events (``Event`` as JSON) after outbox id ``after``, as soon as there are any; none after
+        ``timeout`` seconds."""
         self._resume()
-        last, batch = self._ledger.pending(after, limit)
-        if not batch.events:
+        last, events = self._ledger.pending(after, limit)
+        if not events:
             self._news.clear()
             try:
                 async with asyncio.timeout(timeout):
                     await self._news.wait()
             except TimeoutError:
-                return after, batch
-            last, batch = self._ledger.pending(after, limit)
-        return last, batch
+                return after, events
+            last, events = self._ledger.pending(after, limit)
+        return last, events
 
     async def oldest_pending(self) -> int | None:
         """Outbox id of the oldest event the portal has not acknowledged."""

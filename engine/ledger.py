@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.events import TERMINAL_STATUSES, Event, EventBatch, Payload, StatusChanged
+from engine.events import TERMINAL_STATUSES, Event, Payload, StatusChanged
 from engine.progress import Progress
 from engine.spec import DrainControl, JobControl, JobSpec, PoolControl
 
@@ -180,13 +180,13 @@ class Ledger:
                 )
         self._db.execute("UPDATE jobs SET last_seq = ? WHERE job_id = ?", (last + len(payloads), job_id))
 
-    def pending(self, after: int, limit: int) -> tuple[int, EventBatch]:
-        """Unacknowledged events with an outbox id above ``after``, oldest first, and the id of the last of them."""
+    def pending(self, after: int, limit: int) -> tuple[int, list[str]]:
+        """Unacknowledged events (``Event`` as JSON) with an outbox id above ``after``, oldest first, and the id of the
+        last of them."""
         rows = self._db.execute(
             "SELECT id, event FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
         ).fetchall()
-        events = [Event.model_validate_json(event) for _, event in rows]
-        return (rows[-1][0] if rows else after), EventBatch(events=events)
+        return (rows[-1][0] if rows else after), [event for _, event in rows]
 
     def oldest_pending(self) -> int | None:
         """Outbox id of the oldest unacknowledged event."""

@@ -9,8 +9,9 @@ idempotent, because a message is acknowledged only after its task and may come a
 import os
 
 from celery import Celery
-from celery.signals import worker_ready
+from celery.signals import task_prerun, worker_init, worker_ready
 from django.conf import settings
+from django.db import close_old_connections, connections
 
 from engine.events import EVENTS_QUEUE
 
@@ -49,12 +50,28 @@ app.conf.update(
         else {}
     ),
     timezone="UTC",
+    # Tasks after which Celery closes the database's connection; see keep_database_connection.
+    CELERY_DB_REUSE_MAX=100_000,
 )
 app.autodiscover_tasks()
 
 
 def consumes(worker, queue: str) -> bool:
     return queue in worker.app.amqp.queues.consume_from
+
+
+@worker_init.connect
+def keep_database_connection(sender, **kwargs) -> None:
+    """A worker does one task after another on one connection: opening one for each task costs as much as a small batch
+    of events, and on SQLite whoever closes the last one writes the log back into the database. One that has failed is
+    replaced before the next task."""
+    for alias in connections:
+        connections.settings[alias] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+    task_prerun.connect(drop_failed_connections)
+
+
+def drop_failed_connections(**kwargs) -> None:
+    close_old_connections()
 
 
 @worker_ready.connect

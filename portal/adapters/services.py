@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import uuid
+from collections.abc import Sequence
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -11,38 +12,51 @@ from django.core import signing
 from django.db import transaction
 from django.urls import reverse
 
-from engine.events import AdapterPublished, AdapterRemoved
 from portal.adapters.models import AdapterVersion
 from portal.adapters.selectors import CARD_RELATIONS
 from portal.audit.services import accountable_user_id, record_change
+from portal.bulk import insert_rows, update_rows
 from portal.errors import Conflict
-from portal.jobs.models import Job
+from portal.jobs.stored import StoredEvent
 
 LINK_SALT = "portal.adapters.download"
+PUBLISHED_FIELDS = ("name", "path", "sha256", "size_bytes", "rank", "step")
+"""As in ``engine.events.AdapterPublished``."""
 
 
-def record_published(*, job: Job, payload: AdapterPublished, time: datetime) -> AdapterVersion:
-    """Apply an ``adapter`` event: a version that exists may only become final."""
-    adapter, _ = AdapterVersion.objects.update_or_create(
-        job=job,
-        version=payload.adapter_version,
-        defaults={
-            "name": payload.name,
-            "path": payload.path,
-            "sha256": payload.sha256,
-            "size_bytes": payload.size_bytes,
-            "rank": payload.rank,
-            "step": payload.step,
-            "final": payload.final,
-            "created_at": time,
-        },
+def record_versions(*, events: Sequence[StoredEvent]) -> None:
+    """Apply ``adapter`` and ``adapter_removed`` events of any jobs, those of each in order: a version that exists may
+    only become final, or lose its files."""
+    if not events:
+        return
+    versions = AdapterVersion.objects.filter(
+        job__in={event.job_id for event in events}, version__in={each for event in events for each in _named(event)}
     )
-    return adapter
+    known = {(adapter.job_id, adapter.version): adapter for adapter in versions.order_by()}
+    new: list[AdapterVersion] = []
+    changed: dict[uuid.UUID, AdapterVersion] = {adapter.pk: adapter for adapter in known.values()}
+    for event in events:
+        for version in _named(event):
+            adapter = known.get((event.job_id, version))
+            if event.type == "adapter_removed":
+                if adapter:
+                    adapter.removed = True
+                continue
+            if adapter is None:
+                adapter = known[event.job_id, version] = AdapterVersion(job_id=event.job_id, version=version)
+                new.append(adapter)
+            for name in PUBLISHED_FIELDS:
+                setattr(adapter, name, event.payload[name])
+            adapter.final, adapter.created_at = event.payload.get("final", False), event.time
+    names = [field.name for field in AdapterVersion._meta.concrete_fields]
+    attributes = [field.attname for field in AdapterVersion._meta.concrete_fields]
+    insert_rows(AdapterVersion, names, [[getattr(adapter, name) for name in attributes] for adapter in new])
+    update_rows(AdapterVersion, [*PUBLISHED_FIELDS, "final", "created_at", "removed"], changed.values())
 
 
-def record_removed(*, job: Job, payload: AdapterRemoved) -> None:
-    """Apply an ``adapter_removed`` event."""
-    AdapterVersion.objects.filter(job=job, version__in=payload.adapter_versions).update(removed=True)
+def _named(event: StoredEvent) -> list[int]:
+    payload = event.payload
+    return payload["adapter_versions"] if event.type == "adapter_removed" else [payload["adapter_version"]]
 
 
 def create_download_link(*, adapter: AdapterVersion, user: User | None = None) -> str:

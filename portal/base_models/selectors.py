@@ -14,4 +14,4 @@ def list_base_models() -> QuerySet[BaseModel]:
 
 def find_base_model(base_model_id: str) -> BaseModel | None:
     """The base model offered under this id, else None."""
-    return list_base_models().filter(pk=base_model_id).first()
+    return list_base_models().filter(pk=base_model_id).first() if "\x00" not in base_model_id else None

@@ -7,8 +7,8 @@ report that is older than the stored one changes nothing.
 from __future__ import annotations
 
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -20,6 +20,7 @@ from engine.events import EventBatch, Span
 from engine.spec import EngineReport
 from portal.audit.services import record_change
 from portal.base_models.models import BaseModel
+from portal.bulk import insert_rows
 from portal.engine_room.models import DrainWish, EngineState, PoolWish, StageSpan
 from portal.engine_room.outbox import send_wishes
 from portal.errors import FieldError, InvalidInput, NotAllowed
@@ -137,7 +138,7 @@ def note_ingested(*, batch: EventBatch) -> None:
         return
     with transaction.atomic():
         _keep_spans(batch)
-        _locked_state()
+        EngineState.objects.get_or_create(pk=EngineState.ONLY)
         EngineState.objects.filter(pk=EngineState.ONLY).update(
             events_ingested=F("events_ingested") + len(batch.events),
             ingested_at=timezone.now(),
@@ -146,17 +147,18 @@ def note_ingested(*, batch: EventBatch) -> None:
 
 
 def _keep_spans(batch: EventBatch) -> None:
-    spans: list[dict[str, Any]] = [
-        {"job_id": event.job_id, "seq": event.seq, "stage": event.payload.stage, "worker": event.payload.worker[:100],
-         "start": _moment(event.payload.start), "end": _moment(event.payload.end)}
-        for event in batch.events
-        if isinstance(event.payload, Span)
-    ]  # fmt: skip
-    known = {
-        job.hex for job in Job.objects.filter(pk__in={span["job_id"] for span in spans}).values_list("pk", flat=True)
-    }
-    StageSpan.objects.bulk_create(
-        [StageSpan(**span) for span in spans if span["job_id"] in known], ignore_conflicts=True
+    spans = [(event, event.payload) for event in batch.events if isinstance(event.payload, Span)]
+    named = {uuid.UUID(hex=event.job_id) for event, _ in spans}
+    known = {job.hex: job for job in Job.objects.filter(pk__in=named).order_by().values_list("pk", flat=True)}
+    insert_rows(
+        StageSpan,
+        ("job", "seq", "stage", "worker", "start", "end"),
+        [
+            (known[event.job_id], event.seq, span.stage, span.worker[:100], _moment(span.start), _moment(span.end))
+            for event, span in spans
+            if event.job_id in known
+        ],
+        ignore_conflicts=True,
     )
 
 

@@ -112,7 +112,7 @@ def resume(request: StaffRequest) -> HttpResponse:
 @staff_page
 def scale(request: StaffRequest, base_model_id: str) -> HttpResponse:
     """How many rollout workers a base model has: a form of its own, with what follows."""
-    model = BaseModel.objects.filter(pk=base_model_id).first()
+    model = BaseModel.objects.filter(pk=base_model_id).first() if "\x00" not in base_model_id else None
     if model is None:
         raise Http404("No such base model.")
     services.require_operator(request.user)

@@ -35,6 +35,8 @@ def find_reward_choices(tenant: Tenant, query: str = "", chosen: str = "") -> li
 def _find(versions: QuerySet[Any], parent: str, query: str, chosen: str, offered: Q = ALL) -> list[Any]:
     found = [version for version in [_get(versions, chosen)] if version is not None]
     query = query.strip()
+    if "\x00" in query:  # in no name: PostgreSQL does not even take the question
+        return found
     if match := WITH_VERSION.match(query):
         matching = versions.filter(number=int(match[2]), **{f"{parent}__name__icontains": match[1].strip()})
     else:

@@ -8,11 +8,15 @@ Invariant: a pure function of the events 1..``last_seq`` in order; how they were
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from itertools import islice
 
-from engine.events import TERMINAL_STATUSES, AdapterPublished, AdapterRemoved
-from portal.adapters.services import record_published, record_removed
+from engine.events import TERMINAL_STATUSES
+from portal.adapters.models import AdapterVersion
+from portal.adapters.services import record_versions
+from portal.bulk import update_rows
 from portal.jobs.models import Job, JobEvent, Status
+from portal.jobs.stored import StoredEvent, read_stored
 from portal.progress.services import forget_progress, record_evaluations, record_steps
 from portal.rollouts.services import forget_rollouts, record_groups
 from portal.usage.recording import record_usage, sum_events
@@ -34,62 +38,85 @@ PROJECTED_FIELDS = [
     "finished_at",
 ]
 
-
 CHUNK = 500
 """Events held in memory at once."""
+TABLES = ("step", "evaluation", "rollout")
+"""Types of events the tables for reading hold."""
 
 
-def advance_job(job: Job) -> bool:
-    """Apply the stored events that follow ``job.last_seq`` without a gap and save; False where there are none."""
-    before = job.last_seq
-    chunk: list[JobEvent] = []
-    for event in JobEvent.objects.filter(job=job, seq__gt=before).order_by("seq").iterator(chunk_size=CHUNK):
-        if event.seq != job.last_seq + 1:
-            break
-        for occurrence in _apply(job, event):
-            announce_job(job=job, occurrence=occurrence)
-        job.last_seq = event.seq
-        chunk.append(event)
-        if len(chunk) == CHUNK:
-            _take(job, chunk)
-            chunk = []
-    if job.last_seq == before:
-        return False
-    _take(job, chunk)
-    job.save(update_fields=PROJECTED_FIELDS)
-    return True
+def advance_jobs(coming: Iterable[tuple[Job, Iterable[StoredEvent]]]) -> list[Job]:
+    """Apply to each job those of its stored events that follow ``last_seq`` without a gap; save, and return the jobs
+    that changed. What the events of all these jobs write is written together."""
+    changed = []
+    taken = Taken()
+    for job, events in coming:
+        before = job.last_seq
+        for event in events:
+            if event.seq != job.last_seq + 1:
+                break
+            occurrence = _apply(job, event)
+            job.last_seq = event.seq
+            taken.add(job, event)
+            if occurrence:
+                taken.write()  # what is told may name the adapter version the event brought
+                announce_job(job=job, occurrence=replace(occurrence, adapter=_adapter_of(event)))
+        if job.last_seq != before:
+            changed.append(job)
+    taken.write()
+    update_rows(Job, PROJECTED_FIELDS, changed)
+    return changed
 
 
-def _take(job: Job, events: list[JobEvent]) -> None:
-    """What is new: its usage is added to what was spent before."""
-    _record(job, events)
-    record_usage(job=job, days=sum_events(events))
+class Taken:
+    """Events that were applied to their jobs and wait to be written to the tables."""
+
+    def __init__(self) -> None:
+        self._events: list[StoredEvent] = []
+        self._by_job: dict[Job, list[StoredEvent]] = {}
+
+    def add(self, job: Job, event: StoredEvent) -> None:
+        self._events.append(event)
+        self._by_job.setdefault(job, []).append(event)
+        if len(self._events) == CHUNK:
+            self.write()
+
+    def write(self) -> None:
+        """Usage is added to what was spent before."""
+        record_versions(events=[event for event in self._events if event.type in ("adapter", "adapter_removed")])
+        _record(self._events)
+        record_usage(spent=[(job, sum_events(events)) for job, events in self._by_job.items()])
+        self._events, self._by_job = [], {}
 
 
-def _record(job: Job, events: Iterable[JobEvent]) -> None:
+def _record(events: Iterable[StoredEvent]) -> None:
     """Put events into the tables made for reading."""
-    of_type: dict[str, list[JobEvent]] = {"step": [], "evaluation": [], "rollout": []}
+    of_type: dict[str, list[StoredEvent]] = {name: [] for name in TABLES}
     for event in events:
         of_type.get(event.type, []).append(event)
-    record_steps(job=job, events=of_type["step"])
-    record_evaluations(job=job, events=of_type["evaluation"])
-    record_groups(job=job, events=of_type["rollout"])
+    record_steps(events=of_type["step"])
+    record_evaluations(events=of_type["evaluation"])
+    record_groups(events=of_type["rollout"])
 
 
 def rebuild_tables(job: Job) -> None:
     """Make the tables for reading again from the events 1..``last_seq``. Hold the job's lock."""
     forget_progress(job=job)
     forget_rollouts(job=job)
-    recorded = JobEvent.objects.filter(job=job, seq__lte=job.last_seq, type__in=("step", "evaluation", "rollout"))
-    after = 0
-    while chunk := list(recorded.filter(seq__gt=after).order_by("seq")[:CHUNK]):
-        _record(job, chunk)
-        after = chunk[-1].seq
+    recorded = JobEvent.objects.filter(job=job, seq__lte=job.last_seq, type__in=TABLES)
+    events = read_stored(recorded, at_once=CHUNK)
+    while chunk := list(islice(events, CHUNK)):
+        _record(chunk)
 
 
-def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
+def _adapter_of(event: StoredEvent) -> AdapterVersion | None:
+    if event.type != "adapter":
+        return None
+    return AdapterVersion.objects.get(job=event.job_id, version=event.payload["adapter_version"])
+
+
+def _apply(job: Job, event: StoredEvent) -> Occurrence | None:
     """Returns what webhooks and members hear of."""
-    payload: dict[str, Any] = event.payload
+    payload = event.payload
     match event.type:
         case "status":
             was_queued = job.started_at is None
@@ -98,9 +125,9 @@ def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
                 job.started_at = event.time
             job.finished_at = event.time if job.status in TERMINAL_STATUSES else None
             if job.is_finished:
-                return [Occurrence(f"job.{job.status}", event.seq)]
+                return Occurrence(f"job.{job.status}", event.seq)
             if was_queued and job.started_at is not None:
-                return [Occurrence("job.started", event.seq)]
+                return Occurrence("job.started", event.seq)
         case "step":
             job.step = payload["step"]
             job.metrics = payload["metrics"]
@@ -111,10 +138,6 @@ def _apply(job: Job, event: JobEvent) -> list[Occurrence]:
             job.base_accuracy = payload["accuracy"]
         case "evaluation":
             job.accuracy = payload["accuracy"]
-        case "adapter":
-            adapter = record_published(job=job, payload=AdapterPublished.model_validate(payload), time=event.time)
-            if adapter.final:
-                return [Occurrence("adapter.published", event.seq, adapter)]
-        case "adapter_removed":
-            record_removed(job=job, payload=AdapterRemoved.model_validate(payload))
-    return []
+        case "adapter" if payload.get("final", False):
+            return Occurrence("adapter.published", event.seq)
+    return None

@@ -14,7 +14,7 @@ import json
 import logging
 import uuid
 from collections import defaultdict
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -22,7 +22,7 @@ from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError
 
-from engine.events import TERMINAL_STATUSES, Event, EventBatch
+from engine.events import TERMINAL_STATUSES, EventBatch
 from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
 from portal.audit.services import record_change
@@ -31,9 +31,9 @@ from portal.environments.selectors import environment_faults
 from portal.errors import Conflict, FieldError, InvalidInput, field_errors
 from portal.jobs.models import Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
-from portal.jobs.projection import advance_job
+from portal.jobs.projection import CHUNK, advance_jobs
 from portal.jobs.specs import build_spec
-from portal.json_values import make_storable
+from portal.jobs.stored import StoredEvent, jobs_with_a_gap, read_stored, store_events, to_stored
 from portal.live.wake import wake_readers
 from portal.rewards.models import RewardVersion
 from portal.tenants.models import Tenant
@@ -280,33 +280,36 @@ def ingest_events(*, batch: EventBatch) -> dict[str, int]:
     Repeats and batches out of order are harmless. Returns, by job id, the seq up to which the engine may forget:
     the highest one without a gap below; for a job the portal does not know, the highest in the batch.
     """
-    by_job: dict[str, list[Event]] = defaultdict(list)
-    for event in batch.events:
+    by_job: dict[uuid.UUID, list[StoredEvent]] = defaultdict(list)
+    for event in to_stored(batch):
         by_job[event.job_id].append(event)
     with transaction.atomic():
         # Ordered locks: two ingestions of the same jobs wait for each other instead of deadlocking.
-        jobs = list(Job.objects.select_for_update().filter(pk__in=list(by_job)).order_by("pk"))
-        JobEvent.objects.bulk_create(
-            [_to_row(job, event) for job in jobs for event in by_job[job.pk.hex] if event.seq > job.last_seq],
-            ignore_conflicts=True,
-        )
-        changed = [job for job in jobs if advance_job(job)]
+        jobs = list(Job.objects.select_for_update().defer("spec").filter(pk__in=list(by_job)).order_by("pk"))
+        with_gap = jobs_with_a_gap(jobs)
+        new = {job: _new_events(job, by_job[job.pk]) for job in jobs}
+        store_events(event for events in new.values() for event in events)
+        changed = advance_jobs((job, _read_on(job) if job.pk in with_gap else events) for job, events in new.items())
         acknowledged = {job.pk.hex: job.last_seq for job in jobs if job.last_seq}
-        for job_id in by_job.keys() - {job.pk.hex for job in jobs}:
+        for job_id in by_job.keys() - {job.pk for job in jobs}:
             words = "Dropped %d event(s) of job %s, which does not exist"
-            logger.warning(words, len(by_job[job_id]), job_id, extra={"job_id": job_id})
-            acknowledged[job_id] = max(event.seq for event in by_job[job_id])
+            logger.warning(words, len(by_job[job_id]), job_id.hex, extra={"job_id": job_id.hex})
+            acknowledged[job_id.hex] = max(event.seq for event in by_job[job_id])
         transaction.on_commit(lambda: acknowledge_events(acknowledged))
         transaction.on_commit(lambda: wake_readers(changed))
         transaction.on_commit(lambda: enforce_quotas(tenant_ids={job.tenant_id for job in changed}))
     return acknowledged
 
 
-def _to_row(job: Job, event: Event) -> JobEvent:
-    return JobEvent(
-        job=job,
-        seq=event.seq,
-        type=event.payload.type,
-        time=datetime.fromtimestamp(event.time, tz=UTC),
-        payload=make_storable(event.payload.model_dump(mode="python")),
-    )
+def _new_events(job: Job, events: Iterable[StoredEvent]) -> list[StoredEvent]:
+    """Those above ``last_seq``, in order, each once: the first of its seq, as it is stored."""
+    first: dict[int, StoredEvent] = {}
+    for event in events:
+        if event.seq > job.last_seq:
+            first.setdefault(event.seq, event)
+    return [first[seq] for seq in sorted(first)]
+
+
+def _read_on(job: Job) -> Iterator[StoredEvent]:
+    """What is stored above ``last_seq``: where there was some before this batch, only the table knows the whole."""
+    return read_stored(JobEvent.objects.filter(job=job, seq__gt=job.last_seq), at_once=CHUNK)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from celery import shared_task
+from django.db import transaction
 
 from engine.events import ENGINE_READY, INGEST_EVENTS, EventBatch
 from portal.engine_room.services import note_ingested
@@ -14,11 +15,12 @@ from portal.jobs.outbox import send_commands
 
 
 @shared_task(name=INGEST_EVENTS)
-def ingest_events(batch: dict[str, Any]) -> None:
+def ingest_events(batch: str | dict[str, Any]) -> None:
     """Store a batch of the engine's events; one that fails comes again, for the engine hears no acknowledgement."""
-    parsed = EventBatch.model_validate(batch)
-    services.ingest_events(batch=parsed)
-    note_ingested(batch=parsed)
+    parsed = EventBatch.model_validate_json(batch) if isinstance(batch, str) else EventBatch.model_validate(batch)
+    with transaction.atomic():  # one transaction: what a commit costs on the disk is paid once
+        services.ingest_events(batch=parsed)
+        note_ingested(batch=parsed)
 
 
 @shared_task(name="portal.resend_commands")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,7 +22,8 @@ from django.contrib.auth import SESSION_KEY
 from django.http import Http404
 
 from portal.jobs.selectors import get_job, list_jobs, read_news, summarize_job
-from portal.live.wake import job_group, tenant_group
+from portal.live.hub import MOST_WAITING, get_hub
+from portal.live.pages import JobPage
 from portal.tenants.acting import get_acting_membership, may_still_read
 from portal.tenants.models import Tenant
 
@@ -38,8 +40,8 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
     """Signed-in members of a tenant only; the connection is accepted first so that its close code reaches the page."""
 
     tenant: Tenant
-    group: str = ""
-    refreshing: asyncio.Task[None] | None = None
+    wants_spans = False
+    tasks: Sequence[asyncio.Task[None]] = ()
 
     async def connect(self) -> None:
         await self.accept()
@@ -52,20 +54,39 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
         self.tenant = membership.tenant
         self.sending = asyncio.Lock()  # a wake-up and a refresh may coincide
         try:
-            self.group = await database_sync_to_async(self.find_group)()
+            await database_sync_to_async(self.find)()
         except Http404:
             await self.close(CLOSE_NOT_FOUND)
             return
-        # Listening before reading: what happens in between wakes us.
-        await self.channel_layer.group_add(self.group, self.channel_name)
+        self.offered: asyncio.Queue[Any] = asyncio.Queue()
+        # Listening before reading: what happens in between is offered.
+        await self.listen()
         await self.send_first()
-        self.refreshing = asyncio.create_task(self._refresh())
+        self.tasks = [asyncio.create_task(self._refresh()), asyncio.create_task(self._send_offered())]
 
     async def disconnect(self, code: int) -> None:
-        if self.refreshing:
-            self.refreshing.cancel()
-        if self.group:
-            await self.channel_layer.group_discard(self.group, self.channel_name)
+        for task in self.tasks:
+            task.cancel()
+        await get_hub().leave(stream=self)
+
+    def offer(self, page: Any) -> None:
+        """See ``hub.Shown``. A client so slow that pages pile up gets what it missed by a read of its own."""
+        if self.offered.qsize() >= MOST_WAITING:
+            while not self.offered.empty():
+                self.offered.get_nowait()
+            page = None
+        self.offered.put_nowait(page)
+
+    async def _send_offered(self) -> None:
+        while True:
+            page = await self.offered.get()
+            try:
+                if page is None:
+                    await self.send_missed()
+                else:
+                    await self.send_page(page)
+            except Http404:  # the job is gone
+                continue
 
     async def _refresh(self) -> None:
         while True:
@@ -84,14 +105,22 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
         is_theirs = session.get(SESSION_KEY) == str(user.pk)
         return is_theirs and may_still_read(tenant=self.tenant, user=user, session=session)
 
-    def find_group(self) -> str:
-        """The channel-layer group to listen to; raises Http404 for what the tenant does not own."""
+    def find(self) -> None:
+        """What is to be shown; raises Http404 for what the tenant does not own."""
+
+    async def listen(self) -> None:
+        """Have the hub offer pages."""
         raise NotImplementedError
 
     async def send_first(self) -> None:
         raise NotImplementedError
 
     async def send_missed(self) -> None:
+        """Read what was not sent yet, and send it."""
+        raise NotImplementedError
+
+    async def send_page(self, page: Any) -> None:
+        """Send what the hub has read, where it follows what was sent."""
         raise NotImplementedError
 
 
@@ -102,21 +131,33 @@ class JobConsumer(TenantConsumer):
     reconnecting; it may be ahead of the last event shown, since spans are left out unless asked for.
     """
 
-    def find_group(self) -> str:
+    def find(self) -> None:
         job_id: uuid.UUID = self.scope["url_route"]["kwargs"]["job_id"]
         query = parse_qs(self.scope["query_string"].decode("ascii", "replace"))
         after = query.get("after", ["0"])[0]
         self.job_id = get_job(self.tenant, job_id).pk
         self.last_seq = int(after) if after.isascii() and after.isdigit() and len(after) < 10 else 0
-        self.exclude = () if query.get("spans") == ["1"] else ("span",)
+        self.wants_spans = query.get("spans") == ["1"]
+        self.exclude = () if self.wants_spans else ("span",)
         self.shown: dict[str, Any] = {}
-        return job_group(job_id)
+
+    async def listen(self) -> None:
+        await get_hub().show_job(self.job_id, self)
 
     async def send_first(self) -> None:
         await self.send_missed()
 
-    async def job_news(self, message: dict[str, Any]) -> None:
-        await self.send_missed()
+    async def send_page(self, page: JobPage) -> None:
+        if not page.fits(self.last_seq, wants_spans=self.wants_spans):
+            await self.send_missed()
+            return
+        async with self.sending:
+            behind = page.summary["last_seq"] < self.shown.get("last_seq", 0)  # read before what was sent last
+            news = page.events_after(self.last_seq, wants_spans=self.wants_spans)
+            if behind or (not news and page.summary == self.shown):
+                return
+            await self.send(text_data=page.render(self.last_seq, wants_spans=self.wants_spans))
+            self.last_seq, self.shown = max(self.last_seq, page.last_seq), page.summary
 
     async def send_missed(self) -> None:
         """Send pages until nothing is left. The summary is sent even where only it has changed (a cancel request)."""
@@ -135,8 +176,8 @@ class JobConsumer(TenantConsumer):
 class JobListConsumer(TenantConsumer):
     """``/ws/jobs/``: ``{"jobs": [summary, ...]}``, first the newest jobs, then those that change."""
 
-    def find_group(self) -> str:
-        return tenant_group(self.tenant.pk)
+    async def listen(self) -> None:
+        await get_hub().show_list(self.tenant.pk, self)
 
     async def send_first(self) -> None:
         async with self.sending:
@@ -145,12 +186,9 @@ class JobListConsumer(TenantConsumer):
     async def send_missed(self) -> None:
         await self.send_first()
 
-    async def job_news(self, message: dict[str, Any]) -> None:
+    async def send_page(self, page: str) -> None:
         async with self.sending:
-            jobs = await database_sync_to_async(self._summaries)(uuid.UUID(message["job_id"]))
-            await self.send_json({"jobs": jobs})
+            await self.send(text_data=page)
 
-    def _summaries(self, job_id: uuid.UUID | None = None) -> list[dict[str, Any]]:
-        jobs = list_jobs(self.tenant)
-        jobs = jobs.filter(pk=job_id) if job_id else jobs[:LISTED_JOBS]
-        return [summarize_job(job) for job in jobs]
+    def _summaries(self) -> list[dict[str, Any]]:
+        return [summarize_job(job) for job in list_jobs(self.tenant)[:LISTED_JOBS]]

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from channels.db import database_sync_to_async
-from channels.layers import get_channel_layer
 from django.http import Http404
-from redis.exceptions import RedisError
 
+from portal.live.hub import get_hub
 from portal.live.readers import Batch, Message
-
-logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 15.0
 RETRY_MS = 1000
@@ -31,7 +27,7 @@ class Reader(Protocol):
     """What a stream is made of."""
 
     group: str
-    """Of the channel layer: its messages mean that there may be news."""
+    """What the hub wakes it by."""
 
     def read(self) -> Batch: ...
 
@@ -84,37 +80,23 @@ def _end(reason: str, text: str) -> bytes:
 
 
 class Waking:
-    """Listens to a group of the channel layer; without the layer, waiting takes its whole time and finds news late."""
+    """Woken by news of a job or tenant; where they do not arrive, waiting takes its whole time and finds news late."""
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.layer: Any = get_channel_layer()
-        self.channel = ""
+        self.news = asyncio.Event()
 
     async def start(self) -> None:
-        try:
-            self.channel = await self.layer.new_channel()
-            await self.layer.group_add(self.group, self.channel)
-        except (RedisError, OSError) as error:
-            logger.warning("The channel layer cannot be reached, a stream is not woken: %s", error)
-            self.channel = ""
+        await get_hub().wake_on(self.group, self.news.set)
 
     async def wait(self, seconds: float) -> bool:
         """Whether something woke us within ``seconds``."""
-        if not self.channel:
-            await asyncio.sleep(seconds)
-            return False
         try:
-            await asyncio.wait_for(self.layer.receive(self.channel), seconds)
+            await asyncio.wait_for(self.news.wait(), seconds)
         except TimeoutError:
             return False
-        except (RedisError, OSError):
-            await asyncio.sleep(1)
+        self.news.clear()
         return True
 
     async def stop(self) -> None:
-        if self.channel:
-            try:
-                await self.layer.group_discard(self.group, self.channel)
-            except (RedisError, OSError) as error:
-                logger.info("A stream could not leave its group, which forgets it by itself: %s", error)
+        await get_hub().leave(wake=self.news.set)

@@ -1,4 +1,4 @@
-"""Waking readers: the channel layer only says that a job has news; what is new is read from the table."""
+"""Waking readers: the channel layer only says which jobs have news; what is new is read from the table."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from portal.jobs.models import Job
 
 logger = logging.getLogger(__name__)
 
+NEWS_GROUP = "news"
+"""Every process with streams listens to it (``portal.live.hub``): one message a batch, whatever it holds."""
+
 
 def job_group(job_id: uuid.UUID) -> str:
     return f"job.{job_id.hex}"
@@ -24,19 +27,16 @@ def tenant_group(tenant_id: uuid.UUID) -> str:
 
 
 def wake_readers(jobs: Iterable[Job]) -> None:
-    """Wake the sockets of these jobs and of their tenants' job lists. Readers catch up later where it fails."""
-    messages = [
-        (group, {"type": "job.news", "job_id": job.pk.hex})
-        for job in jobs
-        for group in (job_group(job.pk), tenant_group(job.tenant_id))
-    ]
+    """Wake the streams of these jobs and of their tenants. Readers catch up later where it fails."""
+    named = [[job.pk.hex, job.tenant_id.hex] for job in jobs]
+    if not named:
+        return
     try:
-        async_to_sync(_send)(messages)
+        async_to_sync(_send)({"type": "news", "jobs": named})
     except (RedisError, OSError) as error:
         logger.warning("The channel layer cannot be reached, readers are not woken: %s", error)
 
 
-async def _send(messages: list[tuple[str, dict[str, str]]]) -> None:
+async def _send(message: dict[str, object]) -> None:
     layer = get_channel_layer()
-    for group, message in messages:
-        await layer.group_send(group, message)
+    await layer.group_send(NEWS_GROUP, message)

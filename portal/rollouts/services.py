@@ -1,4 +1,4 @@
-"""Writes of rollouts: only ever from a job's events, in order, under the job's lock."""
+"""Writes of rollouts: only ever from jobs' events, those of each in order, under the jobs' locks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,24 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from portal.jobs.models import Job, JobEvent
+from portal.bulk import insert_returning_ids, insert_rows
+from portal.jobs.models import Job
+from portal.jobs.stored import StoredEvent
 from portal.rollouts.models import Episode, RolloutGroup
 
-BATCH = 500
-"""Rows of one INSERT."""
+GROUP_FIELDS = (
+    "job",
+    "seq",
+    "time",
+    "step",
+    "row",
+    "prompt",
+    "answer",
+    "prompt_digest",
+    "size",
+    "reward_mean",
+    "errors",
+)
 EPISODE_FIELDS = (
     "completion",
     "reward",
@@ -30,34 +43,37 @@ def digest_prompt(prompt: str, answer: str) -> str:
     return hashlib.sha256(f"{prompt}\0{answer}".encode()).hexdigest()[:32]
 
 
-def record_groups(*, job: Job, events: Sequence[JobEvent]) -> None:
-    """Apply ``rollout`` events, each once."""
-    groups = RolloutGroup.objects.bulk_create([_to_group(job, event) for event in events], batch_size=BATCH)
-    Episode.objects.bulk_create(
+def record_groups(*, events: Sequence[StoredEvent]) -> None:
+    """Apply ``rollout`` events of any jobs, each once."""
+    if not events:
+        return
+    groups = insert_returning_ids(RolloutGroup, GROUP_FIELDS, [_to_group(event) for event in events])
+    insert_rows(
+        Episode,
+        ("group", "position", *EPISODE_FIELDS),
         [
-            Episode(group=group, position=position, **{name: episode[name] for name in EPISODE_FIELDS})
+            (group, position, *[episode[name] for name in EPISODE_FIELDS])
             for group, event in zip(groups, events, strict=True)
             for position, episode in enumerate(event.payload["episodes"], start=1)
         ],
-        batch_size=BATCH,
     )
 
 
-def _to_group(job: Job, event: JobEvent) -> RolloutGroup:
-    payload: dict[str, Any] = event.payload
-    episodes = payload["episodes"]
-    return RolloutGroup(
-        job=job,
-        seq=event.seq,
-        time=event.time,
-        step=payload["step"],
-        row=payload["row"],
-        prompt=payload["prompt"],
-        answer=payload["answer"],
-        prompt_digest=digest_prompt(payload["prompt"], payload["answer"]),
-        size=len(episodes),
-        reward_mean=fmean(episode["reward"] for episode in episodes) if episodes else None,
-        errors=sum(episode["error"] for episode in episodes),
+def _to_group(event: StoredEvent) -> tuple[Any, ...]:
+    payload = event.payload
+    prompt, answer, episodes = payload["prompt"], payload["answer"], payload["episodes"]
+    return (
+        event.job_id,
+        event.seq,
+        event.time,
+        payload["step"],
+        payload["row"],
+        prompt,
+        answer,
+        digest_prompt(prompt, answer),
+        len(episodes),
+        fmean(episode["reward"] for episode in episodes) if episodes else None,
+        sum(episode["error"] for episode in episodes),
     )
 
 

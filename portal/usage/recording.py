@@ -13,8 +13,8 @@ from datetime import UTC, date
 from typing import Any, Protocol
 
 from django.db import transaction
-from django.db.models import F
 
+from portal.bulk import update_rows
 from portal.jobs.models import Job, JobEvent
 from portal.usage.models import UsageRecord
 
@@ -24,9 +24,12 @@ COUNTED_TYPES = ("step", "evaluation", "span")
 class EventLike(Protocol):
     """What is read of an event; a row of ``JobEvent``, or of its state in a migration."""
 
-    type: str
-    time: Any
-    payload: Any
+    @property
+    def type(self) -> str: ...
+    @property
+    def time(self) -> Any: ...
+    @property
+    def payload(self) -> Any: ...
 
 
 @dataclass
@@ -70,22 +73,37 @@ def sum_events(events: Iterable[EventLike]) -> dict[date, Spent]:
     return {day: spent for day, spent in days.items() if spent}
 
 
-def record_usage(*, job: Job, days: dict[date, Spent]) -> None:
-    """Add what new events of the job say; the caller holds the job's lock."""
-    for day, spent in days.items():
-        amounts = asdict(spent)
-        increments = {name: F(name) + amount for name, amount in amounts.items()}
-        if not UsageRecord.objects.filter(job=job, day=day).update(**increments):
-            member = job.created_by
-            UsageRecord.objects.create(
-                tenant_id=job.tenant_id,
-                job=job,
-                job_name=job.name,
-                member=member,
-                member_name=member.get_username() if member else "",
-                day=day,
-                **amounts,
-            )
+def record_usage(*, spent: Iterable[tuple[Job, dict[date, Spent]]]) -> None:
+    """Add what new events of jobs say; the caller holds the jobs' locks."""
+    added = [(job, day, amounts) for job, days in spent for day, amounts in days.items()]
+    if not added:
+        return
+    jobs, days_of_any = {job.pk for job, _, _ in added}, {day for _, day, _ in added}
+    records = UsageRecord.objects.filter(job__in=jobs, day__in=days_of_any).order_by()
+    known = {(record.job_id, record.day): record for record in records}
+    changed = []
+    for job, day, amounts in added:
+        record = known.get((job.pk, day))
+        if record is None:
+            _start_record(job, day, amounts)
+            continue
+        for name, amount in asdict(amounts).items():
+            setattr(record, name, getattr(record, name) + amount)
+        changed.append(record)
+    update_rows(UsageRecord, list(asdict(Spent())), changed)
+
+
+def _start_record(job: Job, day: date, spent: Spent) -> None:
+    member = job.created_by
+    UsageRecord.objects.create(
+        tenant_id=job.tenant_id,
+        job=job,
+        job_name=job.name,
+        member=member,
+        member_name=member.get_username() if member else "",
+        day=day,
+        **asdict(spent),
+    )
 
 
 def rebuild_usage(*, job_id: Any) -> bool:
@@ -98,7 +116,7 @@ def rebuild_usage(*, job_id: Any) -> bool:
         if _rounded({record.day: _spent(record) for record in records}) == _rounded(days):
             return False
         records.delete()
-        record_usage(job=job, days=days)
+        record_usage(spent=[(job, days)])
     return True
 
 

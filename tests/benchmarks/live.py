@@ -17,7 +17,7 @@ import psutil
 import ray
 
 from engine.config import EngineConfig
-from engine.events import TERMINAL_STATUSES
+from engine.events import TERMINAL_STATUSES, Event
 from engine.spec import BaseModelSpec, JobSpec
 from tests.benchmarks.controller import Call, start_controller
 from tests.benchmarks.running import accepts, free_port, say
@@ -103,9 +103,9 @@ class Engine:
     def _follow(self, run: Run, specs: list[JobSpec]) -> None:
         last_news = last_said = time.monotonic()
         while unfinished := [spec for spec in specs if run.ended(spec) is None]:
-            self._cursor, batch = ray.get(self.controller.next_events.remote(self._cursor, 1000, 5.0))
+            self._cursor, events = ray.get(self.controller.next_events.remote(self._cursor, 1000, 5.0))
             seen: dict[str, int] = {}
-            for event in batch.events:
+            for event in map(Event.model_validate_json, events):
                 run.events.setdefault(event.job_id, []).append(event)
                 seen[event.job_id] = event.seq
             now = time.monotonic()

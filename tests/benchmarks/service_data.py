@@ -89,7 +89,7 @@ def seed_tenant(index: int) -> Seeded:
     )  # fmt: skip
     client = Client()
     client.force_login(user)
-    token = create_api_token(tenant=tenant, user=user, name="bench", scopes=[Scope.READ, Scope.WRITE])[1]
+    token = create_api_token(tenant=tenant, user=user, name="bench", scopes=list(Scope))[1]
     template = {
         "tenant": tenant, "created_by": user, "base_model_id": BUNDLED_ID, "dataset_version": dataset,
         "reward_version": reward, "spec": spec.model_dump(mode="json"), "steps": 100_000, "wanted_steps": 100_000,
@@ -133,13 +133,13 @@ class Feed:
         self._coming: list[Payload] = [StatusChanged(status="running", reason="Training.")]
         self._step = 0
 
-    def next(self) -> Event:
-        """The next event; it happens now."""
+    def next(self, moment: float) -> Event:
+        """The next event; it happens at ``moment``."""
         if not self._coming:
             self._step += 1
             self._coming = self._make_step(self._step)
         self.seq += 1
-        return Event(job_id=self.job.pk.hex, seq=self.seq, time=time.time(), payload=self._coming.pop(0))
+        return Event(job_id=self.job.pk.hex, seq=self.seq, time=moment, payload=self._coming.pop(0))
 
     def _make_step(self, step: int) -> list[Payload]:
         now = time.time()

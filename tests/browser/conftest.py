@@ -136,7 +136,9 @@ def database_url() -> str:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """SQLite on a file, which the web server can open too."""
     database = connections["default"].settings_dict
     if database["ENGINE"] == "django.db.backends.sqlite3":

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from engine.config import EngineConfig
 from engine.controller import connect
-from engine.events import TERMINAL_STATUSES
+from engine.events import TERMINAL_STATUSES, Event
 from engine.spec import JobSpec
 
 PATIENCE = 240
@@ -80,8 +80,8 @@ class Engine:
 
     def look(self) -> None:
         """Take in what was reported since."""
-        self._cursor, batch = ray.get(self.controller.next_events.remote(self._cursor, 1000, 1.0))
-        for event in batch.events:
+        self._cursor, events = ray.get(self.controller.next_events.remote(self._cursor, 1000, 1.0))
+        for event in map(Event.model_validate_json, events):
             known = self.events.setdefault(event.job_id, [])
             assert event.seq == len(known) + 1
             known.append(event.payload.model_dump())

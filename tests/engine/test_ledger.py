@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from engine.events import Notice, StatusChanged
+from engine.events import Event, EventBatch, Notice, StatusChanged, join_events
 from engine.ledger import Ledger
 from engine.progress import Progress
 from engine.spec import JobSpec, PoolControl
@@ -45,7 +45,9 @@ def ledger(path):
 
 
 def sequences(ledger: Ledger, job_id: str = JOB) -> list[int]:
-    return [event.seq for event in ledger.pending(0, 1000)[1].events if event.job_id == job_id]
+    _, events = ledger.pending(0, 1000)
+    batch = EventBatch.model_validate_json(join_events(events))
+    return [event.seq for event in batch.events if event.job_id == job_id]
 
 
 def test_events_of_each_job_are_numbered_from_one_without_gaps(ledger):
@@ -76,10 +78,10 @@ def test_a_reader_pages_through_pending_events(ledger):
     ledger.report(JOB, *(notice(str(index)) for index in range(5)))
     seen, cursor = [], 0
     while True:
-        cursor, batch = ledger.pending(cursor, 2)
-        if not batch.events:
+        cursor, events = ledger.pending(cursor, 2)
+        if not events:
             break
-        seen += [(event.job_id, event.seq) for event in batch.events]
+        seen += [(event.job_id, event.seq) for event in map(Event.model_validate_json, events)]
     assert seen == [(JOB, 1), (OTHER, 1), *((JOB, seq) for seq in range(2, 7))]
 
 
@@ -132,3 +134,12 @@ def test_the_latest_wish_for_a_pool_is_remembered(ledger, path):
     assert Ledger(path).pool_control("tiny").rollout_workers == 3
     assert ledger.store_pool_control("tiny", PoolControl(revision=3, rollout_workers=1))
     assert (ledger.pool_control("tiny").revision, ledger.pool_control("other")) == (3, None)
+
+
+def test_a_batch_is_joined_from_what_is_stored(ledger):
+    ledger.report(JOB, notice('ä "quoted" \\ \n\u2028'))
+    _, events = ledger.pending(0, 1000)
+    batch = EventBatch.model_validate_json(join_events(events))
+    assert batch.events == [Event.model_validate_json(event) for event in events]
+    assert batch.events[-1].payload == notice('ä "quoted" \\ \n\u2028')
+    assert EventBatch.model_validate_json(join_events([])).events == []

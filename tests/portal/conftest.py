@@ -16,8 +16,11 @@ from tests.portal.factories import Owned, build_owned
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """SQLite on a file, as in use: in memory, threads would share one connection's locks."""
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A database for each process of the run. SQLite on a file, as in use: in memory, threads would share one
+    connection's locks."""
     database = connections["default"].settings_dict
     if database["ENGINE"] == "django.db.backends.sqlite3":
         database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")

@@ -140,7 +140,7 @@ def test_the_heartbeat(db):
 def test_ingestion_is_counted_and_spans_are_kept_once(ours):
     batch = make_batch(ours.job, span("rollout"), span("train"), first=4)
     for _ in range(2):
-        ingest_events(batch.model_dump(mode="json"))
+        ingest_events(batch.model_dump_json())
     state = read_state()
     assert state.events_ingested == 4
     assert state.ingest_lag_seconds == pytest.approx(time.time() - batch.events[-1].time, abs=60)
@@ -150,7 +150,7 @@ def test_ingestion_is_counted_and_spans_are_kept_once(ours):
 def test_spans_of_jobs_that_are_gone_stop_nothing(ours):
     batch = make_batch(ours.job, span(), first=4)
     ours.job.delete()
-    ingest_events(batch.model_dump(mode="json"))
+    ingest_events(batch.model_dump_json())
     assert not StageSpan.objects.exists()
 
 

@@ -1,6 +1,10 @@
 """Ingestion: whatever the order, the repeats and the batches, the same events give the same state."""
 
+from datetime import UTC, datetime
+
 import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +14,8 @@ from portal.jobs.models import Job, JobEvent
 from portal.jobs.projection import PROJECTED_FIELDS
 from portal.jobs.selectors import list_events, read_news, summarize_job
 from portal.jobs.services import ingest_events
+from portal.progress.models import StepRecord
+from portal.rollouts.models import RolloutGroup
 from tests.portal.factories import (
     START,
     control,
@@ -74,7 +80,9 @@ def test_the_state_is_what_the_events_say(ours):
 
 
 @pytest.mark.django_db
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_any_delivery_gives_the_same_state(ours, data):
     """Two jobs' events, shuffled, repeated and cut into batches, in the end every event at least once."""
@@ -160,3 +168,80 @@ def test_an_event_that_changes_no_state_is_stored_whole(ours):
     assert stored.payload == error.model_dump()
     job.refresh_from_db()
     assert (job.status, job.step) == ("running", 1)
+
+
+def test_a_batch_costs_the_same_statements_whatever_its_jobs(ours):
+    ours.tenant.max_active_jobs = 1000
+    ours.tenant.save()
+    jobs = [create(ours) for _ in range(12)]
+    for of_batch in (jobs[:2], jobs[2:]):
+        begun = [make_events(job, status("running", "Training."), step(1)) for job in of_batch]
+        ingest_events(batch=EventBatch(events=[event for events in begun for event in events]))
+    counts = []
+    for of_batch in (jobs[:2], jobs[2:]):
+        batch = EventBatch(
+            events=[
+                event
+                for job in of_batch
+                for event in make_events(
+                    job, step(2, tokens_sampled=5), published(job, 2), rollout(2), span(), evaluation(0.5, 2), first=3
+                )
+            ]
+        )
+        with CaptureQueriesContext(connection) as captured:
+            ingest_events(batch=batch)
+        counts.append(len(captured))
+    assert counts[0] == counts[1] < 25
+
+
+def test_events_stored_above_a_gap_count_before_those_that_close_it(ours):
+    """What is stored first is the truth, also where the batch that closes the gap repeats it with other content."""
+    job = create(ours)
+    ingest_events(batch=EventBatch(events=make_events(job, step(2, reward_mean=0.75), first=3)))
+    closing = make_events(job, status("running", "Training."), step(1), step(2, reward_mean=0.0), rollout(3))
+    assert ingest_events(batch=EventBatch(events=closing)) == {job.pk.hex: 4}
+    job.refresh_from_db()
+    assert (job.step, job.metrics["reward_mean"]) == (2, 0.75)
+    assert list(StepRecord.objects.filter(job=job).values_list("seq", "step")) == [(2, 1), (3, 2)]
+    assert RolloutGroup.objects.get(job=job).seq == 4
+
+
+@pytest.mark.parametrize("events_a_batch", [1, 2, 7])
+def test_a_version_published_removed_and_made_final(ours, events_a_batch):
+    job = create(ours)
+    events = make_events(
+        job,
+        status("running", "Training."),
+        published(job, 1),
+        published(job, 2),
+        AdapterRemoved(adapter_versions=[1, 7]),
+        published(job, 2, final=True),
+        AdapterRemoved(adapter_versions=[3]),
+        published(job, 3),
+    )
+    for start in range(0, len(events), events_a_batch):
+        ingest_events(batch=EventBatch(events=events[start : start + events_a_batch]))
+    versions = AdapterVersion.objects.filter(job=job).order_by("version")
+    assert list(versions.values_list("version", "final", "removed", "created_at")) == [
+        (1, False, True, moment(2)),
+        (2, True, False, moment(5)),
+        (3, False, False, moment(7)),
+    ]
+
+
+def moment(seq):
+    return datetime.fromtimestamp(START + seq, tz=UTC)
+
+
+def test_a_batch_that_fails_leaves_nothing_of_any_job(ours):
+    """A name used twice is refused; the other job's events come again with it."""
+    first, second = create(ours), create(ours)
+    stolen = published(first, 1).model_copy(update={"adapter_version": 2})
+    ingest_events(batch=make_batch(first, status("running", "Training."), published(first, 1)))
+    batch = EventBatch(
+        events=[*make_events(second, status("running", "Training.")), *make_events(first, stolen, first=3)]
+    )
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ingest_events(batch=batch)
+    assert state(second)["events"] == []
+    assert [seq for seq, _ in state(first)["events"]] == [1, 2]
