@@ -1,6 +1,7 @@
 """The base models the operator offers: ``engine.spec.BaseModelSpec`` as rows."""
 
-from django.core.exceptions import ValidationError
+import pydantic
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
@@ -39,10 +40,18 @@ class BaseModel(models.Model):
         return self.id
 
     def clean(self) -> None:
+        faults: dict[str, str] = {}
         try:
             self.to_spec()
-        except ValueError as error:
-            raise ValidationError(str(error)) from None
+        except pydantic.ValidationError as error:
+            for item in error.errors():
+                name = str(item["loc"][0]) if item["loc"] else NON_FIELD_ERRORS
+                if getattr(self, name, "?") not in (None, ""):  # what is missing is said already
+                    faults[name] = item["msg"].replace("Input should", "Must", 1)
+        if self.source == self.Source.LOCAL and self.location and not self.location.startswith("/"):
+            faults["location"] = "Must be an absolute folder on the engine, such as /models/name."
+        if faults:
+            raise ValidationError(faults)
 
     def to_spec(self) -> BaseModelSpec:
         return BaseModelSpec(**{name: getattr(self, name) for name in SPEC_FIELDS})

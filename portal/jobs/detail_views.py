@@ -137,8 +137,9 @@ def _summary(job: Job) -> dict[str, Any]:
 
 
 def _rollouts(job: Job, after: int = 0) -> dict[str, Any]:
-    groups = history.rollout_groups(job, after=after)
-    return {"job": job, "groups": groups, "last_rollout_seq": groups[0].seq if groups else after}
+    groups, more = history.rollout_groups(job, after=after)
+    newest = groups[0].seq if groups else after
+    return {"job": job, "groups": groups, "last_rollout_seq": newest, "leaves_gap": bool(after) and more}
 
 
 def _messages(job: Job) -> dict[str, Any]:

@@ -30,9 +30,10 @@ def _events(job: Job, which: Q) -> QuerySet[JobEvent]:
     return JobEvent.objects.filter(which, job=job, seq__lte=job.last_seq)
 
 
-def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> list[JobEvent]:
-    """The latest groups, newest first, only those after seq ``after``."""
-    return list(_events(job, Q(type="rollout")).filter(seq__gt=after).order_by("-seq")[:limit])
+def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> tuple[list[JobEvent], bool]:
+    """The latest groups, newest first, only those after seq ``after``; and whether others after it are left out."""
+    found = list(_events(job, Q(type="rollout")).filter(seq__gt=after).order_by("-seq")[: limit + 1])
+    return found[:limit], len(found) > limit
 
 
 def messages(job: Job, *, limit: int = 30) -> list[JobEvent]:

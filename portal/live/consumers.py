@@ -2,7 +2,8 @@
 
 Invariants: a client gets every event after the seq it names, in order, each once, whatever wake-ups come or are lost:
 messages of the channel layer carry no content, what is new is read from the table; a waiting socket holds no database
-connection; whoever signs out or leaves the tenant is cut off at the next refresh.
+connection; whoever signs out or leaves the tenant is cut off at the next refresh; a socket is never silent for longer
+than a refresh takes to come round, so that a client can tell a dead network from a quiet job.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ LONGEST_REASON = 123
 PAGE_EVENTS = 200
 LISTED_JOBS = 100
 REFRESH_SECONDS = 30
-"""How often a socket checks that its user may still read, and looks for news whose wake-up was lost."""
+"""How often a socket checks that its user may still read, looks for news whose wake-up was lost, and says
+``{"alive": true}``."""
 
 
 class TenantConsumer(AsyncJsonWebsocketConsumer):
@@ -118,6 +120,7 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
                 await self.close(CLOSE_TOO_MANY, "Too many streams are open.")
                 return
             await self.send_missed()
+            await self.send_json({"alive": True})
 
     def may_read(self) -> bool:
         """The session still is this user's, and the user still a member."""

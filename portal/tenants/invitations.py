@@ -27,7 +27,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.audit.services import record_change
-from portal.errors import Conflict, FieldError, InvalidInput
+from portal.errors import Conflict, FieldError, InvalidInput, NotAllowed
 from portal.tenants.models import Invitation, Membership, Role, Tenant
 from portal.tenants.selectors import find_invitation, get_open_invitation, list_open_invitations
 from portal.tenants.services import create_user, require_owner
@@ -35,6 +35,7 @@ from portal.tenants.services import create_user, require_owner
 logger = logging.getLogger(__name__)
 
 VALID_FOR = timedelta(days=7)
+OPERATOR_PERMISSION = "tenants.add_invitation"
 GONE = "This invitation was used, revoked or replaced, or it has expired."
 GONE_HINT = "Ask whoever invited you to send it again."
 
@@ -55,6 +56,23 @@ def create_invitation(*, tenant: Tenant, user: User, email: str, role: str, base
     Raises InvalidInput, Conflict where the address has an open invitation, NotAllowed, Http404.
     """
     require_owner(tenant=tenant, user=user)
+    return _invite(tenant=tenant, user=user, email=email, role=role, base_url=base_url)
+
+
+def invite_as_operator(*, tenant: Tenant, user: User, email: str, role: str, base_url: str) -> Sent:
+    """An admin invites to a tenant they are no member of, above all its first owner. An open invitation of the address
+    is revoked: it is how an admin sends one again.
+
+    Raises InvalidInput, Conflict, NotAllowed.
+    """
+    if not (user.is_staff and user.has_perm(OPERATOR_PERMISSION)):
+        raise NotAllowed(
+            "You may not invite people.", hint="A superuser can give you the permission to add invitations."
+        )
+    return _invite(tenant=tenant, user=user, email=email, role=role, base_url=base_url, replace=True)
+
+
+def _invite(*, tenant: Tenant, user: User, email: str, role: str, base_url: str, replace: bool = False) -> Sent:
     email = email.strip().lower()
     errors = []
     try:
@@ -72,7 +90,10 @@ def create_invitation(*, tenant: Tenant, user: User, email: str, role: str, base
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         if tenant.delete_at is not None:
             raise Conflict(f"{tenant.name} is to be deleted.", hint="Undo the deletion first.")
-        if list_open_invitations(tenant).filter(email=email).exists():
+        known = list_open_invitations(tenant).filter(email=email).first()
+        if known is not None and replace:
+            _revoke(known, user)
+        elif known is not None:
             raise Conflict(f"{email} is invited already.", hint="Send that invitation again, or revoke it first.")
         now = timezone.now()
         invitation = Invitation.objects.create(
@@ -112,10 +133,7 @@ def revoke_invitation(*, tenant: Tenant, user: User, invitation_id: uuid.UUID) -
     """Its link stops working."""
     invitation = _lock_open(tenant, invitation_id)
     require_owner(tenant=tenant, user=user)
-    invitation.revoked_at = timezone.now()
-    invitation.save(update_fields=["revoked_at"])
-    before = {"role": invitation.role}
-    record_change(tenant=tenant, user=user, action="invitation.revoked", target=invitation, before=before)
+    _revoke(invitation, user)
 
 
 @transaction.atomic
@@ -175,6 +193,13 @@ def _join(invitation: Invitation, user: User) -> Membership:
         after={"role": membership.role, "user": user.get_username(), "joined": created},
     )
     return membership
+
+
+def _revoke(invitation: Invitation, user: User) -> None:
+    invitation.revoked_at = timezone.now()
+    invitation.save(update_fields=["revoked_at"])
+    before = {"role": invitation.role}
+    record_change(tenant=invitation.tenant, user=user, action="invitation.revoked", target=invitation, before=before)
 
 
 def _lock_open(tenant: Tenant, invitation_id: uuid.UUID) -> Invitation:

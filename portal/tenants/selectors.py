@@ -48,6 +48,14 @@ def has_second_factor(user: User) -> bool:
     return is_mfa_enabled(user, types=[Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN])
 
 
+def find_tenant(text: str) -> Tenant | None:
+    """For operators: the tenant with this id."""
+    try:
+        return Tenant.objects.filter(pk=uuid.UUID(text)).first()
+    except ValueError:
+        return None
+
+
 def list_members(tenant: Tenant) -> QuerySet[Membership]:
     """With ``has_mfa``."""
     factors = Authenticator.objects.filter(user_id=OuterRef("user_id")).exclude(type=Authenticator.Type.RECOVERY_CODES)

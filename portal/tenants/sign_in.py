@@ -13,7 +13,10 @@ from allauth.account.forms import (
     ResetPasswordForm,
     ResetPasswordKeyForm,
 )
+from allauth.account.internal.flows.reauthentication import reauthenticate_by_password
 from axes.helpers import get_cool_off
+from django.contrib.auth import login
+from django.contrib.auth.models import User
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -99,6 +102,12 @@ def word_fields(form: Form, **labels: str) -> None:
         form.fields[name].widget.attrs.pop("placeholder", None)
     if "password1" in labels:
         form.fields["password1"].help_text = PASSWORD_HELP
+
+
+def sign_in_newcomer(request: HttpRequest, user: User) -> None:
+    """Somebody who has just chosen a password: it is not asked for again before a second factor is set up."""
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    reauthenticate_by_password(request)
 
 
 def answer_lock_out(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden, StreamingHttpResponse
@@ -26,9 +25,9 @@ from portal.tenants.impersonation import end_impersonation, get_target, start_im
 from portal.tenants.invitations import GONE, GONE_HINT, accept_as_new_user, accept_as_user, find_account
 from portal.tenants.models import Membership
 from portal.tenants.selectors import SESSION_KEY, find_invitation
+from portal.tenants.sign_in import sign_in_newcomer
 
 CHUNK_BYTES = 1024 * 1024
-BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 @never_cache
@@ -55,7 +54,7 @@ def invitation_accept(request: HttpRequest, secret: str) -> HttpResponse:
             return _enter(request, accept_as_user(secret=secret, user=request.user))  # type: ignore[arg-type]
         if form.is_valid():
             membership = accept_as_new_user(secret=secret, **form.cleaned_data)
-            login(request, membership.user, backend=BACKEND)
+            sign_in_newcomer(request, membership.user)
             return _enter(request, membership)
     except ServiceError as error:
         add_service_errors(form, error)

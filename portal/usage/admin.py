@@ -9,19 +9,22 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from portal.audit.admin import AuditedAdmin
-from portal.read_only_admin import ReadOnly
+from portal.read_only_admin import NoAdd, ReadOnly
+from portal.tenants.selectors import find_tenant
 from portal.usage.forms import QuotasForm
 from portal.usage.models import QuotaChange, QuotaNotice, TenantQuotas, UsageRecord
 from portal.usage.services import OPTIONAL_LIMITS, TENANT_LIMITS, change_quotas
 
 
 @admin.register(TenantQuotas)
-class TenantQuotasAdmin(AuditedAdmin):
+class TenantQuotasAdmin(NoAdd, AuditedAdmin):
+    """Reached from the list of tenants. There is no adding: it could not start from the tenant's own limits."""
+
     form = QuotasForm
     list_display = ["tenant", "active_jobs", *OPTIONAL_LIMITS]
     list_select_related = ["tenant"]
     search_fields = ["tenant__name", "tenant__slug"]
-    autocomplete_fields = ["tenant"]
+    readonly_fields = ["tenant"]
     fieldsets = [
         (None, {"fields": ["tenant"]}),
         ("Always limited", {"fields": TENANT_LIMITS}),
@@ -33,8 +36,12 @@ class TenantQuotasAdmin(AuditedAdmin):
     def active_jobs(self, quotas: TenantQuotas) -> int:
         return quotas.tenant.max_active_jobs
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return ["tenant"] if obj is not None else []
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> TenantQuotas | None:
+        """Every tenant has this page, also one whose quotas nobody has changed yet."""
+        quotas = super().get_object(request, object_id, from_field)
+        if quotas is None and (tenant := find_tenant(object_id)) is not None:
+            return TenantQuotas(tenant=tenant)
+        return quotas
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         self._act_as_admin(request)

@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 
-from portal.tenants.models import Tenant
 from portal.usage.models import TenantQuotas
 from portal.usage.services import LARGEST, OPTIONAL_LIMITS, TENANT_LIMITS
 
@@ -28,13 +27,12 @@ class QuotasForm(forms.ModelForm):
 
     class Meta:
         model = TenantQuotas
-        fields = ["tenant", *OPTIONAL_LIMITS]
+        fields = [*OPTIONAL_LIMITS]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        tenant = self.instance.tenant if self.instance.pk else Tenant()
         for name in TENANT_LIMITS:
-            self.fields[name].initial = getattr(tenant, name)
+            self.fields[name].initial = getattr(self.instance.tenant, name)
 
     def limits(self) -> dict[str, int | None]:
         return {name: self.cleaned_data[name] for name in (*TENANT_LIMITS, *OPTIONAL_LIMITS)}

@@ -10,8 +10,9 @@ from portal.webhooks.models import Attempt, Delivery, Endpoint, Mail
 @admin.register(Endpoint)
 class EndpointAdmin(ReadOnly, AuditedAdmin):
     list_display = ["url", "tenant", "enabled", "failing_since", "created_at"]
-    list_filter = ["enabled", "tenant"]
+    list_filter = ["enabled", ("failing_since", admin.EmptyFieldListFilter), "tenant"]
     list_select_related = ["tenant"]
+    search_fields = ["url"]
     exclude = ["secret", "old_secret"]
 
 
@@ -26,6 +27,7 @@ class DeliveryAdmin(ReadOnly, admin.ModelAdmin):
     list_display = ["created_at", "event_type", "endpoint", "state", "tries", "next_attempt_at"]
     list_filter = ["state", "event_type"]
     list_select_related = ["endpoint"]
+    search_fields = ["endpoint__url", "endpoint__tenant__name"]
     inlines = [AttemptInline]
     show_full_result_count = False
 

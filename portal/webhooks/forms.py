@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
+from django.conf import settings
 
 from portal.webhooks.models import EventType, JobScope
 
@@ -11,7 +14,7 @@ class EndpointForm(forms.Form):
     url = forms.CharField(
         max_length=2000,
         label="Address",
-        help_text="Messages are sent there by POST. It must be reachable on the public internet.",
+        help_text="Messages are sent there by POST.",
         error_messages={"required": "Give the address that messages are sent to."},
         widget=forms.URLInput(attrs={"placeholder": "https://example.org/marlaas", "autocomplete": "off"}),
     )
@@ -24,6 +27,11 @@ class EndpointForm(forms.Form):
         error_messages={"required": "Choose at least one event."},
         widget=forms.CheckboxSelectMultiple,
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not settings.WEBHOOKS_ALLOW_PRIVATE:
+            self.fields["url"].help_text += " It must be reachable on the public internet."
 
 
 class PreferenceForm(forms.Form):

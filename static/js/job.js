@@ -53,9 +53,13 @@ function applyFrame({ events, job }) {
 document.addEventListener("htmx:after:swap", () => {
   const marker = document.getElementById("rollouts-news");
   if (Number(marker.dataset.after) < newestRollout) refresh("rollout");
-  const groups = document.querySelectorAll("#rollouts > .group");
+  const groups = [...document.querySelectorAll("#rollouts > .group")];
   if (groups.length) document.querySelector("[data-rollouts-empty]")?.remove();
-  [...groups].slice(MAX_GROUPS).forEach((group) => group.remove());
+  groups.slice(MAX_GROUPS).forEach((group) => group.remove());
+  if (!marker.dataset.whole) return;
+  // More came than is fetched at once: what is below would read as if it had come right before. What is read stays.
+  groups.slice(Number(marker.dataset.whole)).forEach((group) => group.open || group.remove());
+  delete marker.dataset.whole;
 });
 
 if (page.dataset.finished === "false") {

@@ -15,13 +15,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
 from django.db import connections
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from portal.base_models.services import ensure_bundled_base_model
 from portal.ops.installation import accepts, answers, free_port, redis_server
@@ -38,6 +39,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
 ]
 PASSWORD = "correct horse battery"
+expect.set_options(timeout=30_000)  # nothing is measured here, and the machine may be busy
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -48,9 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come up within a minute"
+        assert time.monotonic() < deadline, f"{what} did not come up within five minutes"
         time.sleep(0.05)
 
 
@@ -106,6 +108,20 @@ class Server:
             self.process.kill()  # as in a crash: no socket is closed with a reason
             self.process.wait()
             self.process = None
+
+    @contextmanager
+    def set_to(self, **environment: str) -> Iterator[None]:
+        """Started anew with other settings, and as before afterwards. Who is signed in stays so."""
+        before = self.environment
+        try:
+            self.stop()
+            self.environment = {**before, **environment}
+            self.start()
+            yield
+        finally:
+            self.stop()
+            self.environment = before
+            self.start()
 
 
 def database_url() -> str:
@@ -182,7 +198,8 @@ class Complaints(list[str]):
     def _note(self, kind: str, text: str) -> None:
         # Answers of 400 and 404, and what cannot be reached while the server is down, are no fault of the page.
         expected = any(
-            words in text for words in ("Failed to load resource", "WebSocket connection", "Failed to fetch")
+            words in text
+            for words in ("Failed to load resource", "WebSocket connection", "Failed to fetch", "htmx:error: timeout")
         )
         if kind in {"error", "warning"} and not expected:
             self.append(text)

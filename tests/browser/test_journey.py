@@ -82,9 +82,9 @@ def start_a_job(page: Page) -> None:
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
-def watch_it_learn(page: Page, aside: Aside) -> None:
+def watch_it_learn(page: Page, aside: Aside, name: str = "first try") -> None:
     page.evaluate("window.notReloaded = true")
-    feed = JobFeed(aside(Job.objects.get))
+    feed = JobFeed(aside(Job.objects.get, name=name))
     chart = page.locator("#chart-reward")
     summary = page.get_by_label("State", exact=True)
     aside(feed.status, "running", "The job has its place in the pool.")

@@ -62,6 +62,28 @@ def test_a_change_needs_a_reason(ours, operator, model):
     assert AuditEntry.objects.filter(action=f"{kind._meta.model_name}.changed").get().reason == "asked for"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field", "words"),
+    [
+        ({"source": "local", "location": "models/x"}, "location", "Must be an absolute folder"),
+        ({"context_length": 8}, "context_length", "Must be greater than or equal to 16"),
+        ({"max_lora_rank": 0}, "max_lora_rank", "Must be greater than or equal to 1"),
+        ({"context_length": ""}, "context_length", "This field is required."),
+    ],
+)
+def test_what_is_wrong_with_a_base_model_stands_at_the_field(operator, wrong, field, words):
+    right = {
+        "id": "x",
+        "source": "bundled",
+        "location": "p",
+        "context_length": 64,
+        "max_lora_rank": 8,
+        "dtype": "float32",
+    }
+    errors = operator.post("/admin/base_models/basemodel/add/", {**right, **wrong}).context["adminform"].form.errors
+    assert list(errors) == [field] and len(errors[field]) == 1 and words in errors[field][0]
+
+
 def test_pages_lead_to_each_other(ours, operator):
     assert "/engine/" in operator.get("/admin/").content.decode()
     tenants = operator.get("/admin/tenants/tenant/").content.decode()

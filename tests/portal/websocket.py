@@ -36,17 +36,23 @@ class Socket(ApplicationCommunicator):
         return (await self.receive_output(timeout=10))["type"] == "websocket.accept"
 
     async def receive(self, timeout: float = 10) -> Any:
-        """The next message, which must be JSON."""
-        message = await self.receive_output(timeout)
+        """The next message with something in it, which must be JSON."""
+        message = await self._receive_past_beats(timeout)
         assert message["type"] == "websocket.send", message
         return json.loads(message["text"])
 
     async def receive_close(self, timeout: float = 10) -> int:
         """The code the application closes with."""
-        message = await self.receive_output(timeout)
+        message = await self._receive_past_beats(timeout)
         assert message["type"] == "websocket.close", message
         await self.disconnect()
         return int(message["code"])
+
+    async def _receive_past_beats(self, timeout: float) -> Any:
+        while True:
+            message = await self.receive_output(timeout)
+            if message["type"] != "websocket.send" or json.loads(message["text"]) != {"alive": True}:
+                return message
 
     async def disconnect(self) -> None:
         await self.send_input({"type": "websocket.disconnect", "code": 1000})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from urllib.parse import quote
 
@@ -173,6 +174,19 @@ async def test_a_lost_wake_up_is_made_up_for(ours, session, monkeypatch):
     monkeypatch.setattr("portal.jobs.services.wake_readers", lambda jobs: None)
     await ingest(batch=make_batch(ours.job, rollout(2), first=4))
     assert [event["seq"] for event in (await socket.receive(timeout=10))["events"]] == [4]
+    await socket.disconnect()
+
+
+@pytest.mark.parametrize("path", ["/ws/jobs/", "/ws/jobs/{}/"])
+async def test_a_socket_without_news_says_that_it_lives(ours, session, monkeypatch, path):
+    """By this a page tells a quiet job from a network that died."""
+    monkeypatch.setattr(consumers, "REFRESH_SECONDS", 0.05)
+    socket = await connect(path.format(ours.job.pk), session)
+    await socket.receive()
+    beats = 0
+    while beats < 2:
+        message = await socket.receive_output(10)
+        beats += json.loads(message["text"]) == {"alive": True}
     await socket.disconnect()
 
 

@@ -83,12 +83,24 @@ def test_an_episode_shows_parts_reason_tokens_and_version(browser: Client, ours:
 
 def test_only_rollouts_after_the_marker_are_sent(browser: Client, ours: Owned) -> None:
     feed(ours, rollout(2, "early"), rollout(2, "late"))
-    early, late = history.rollout_groups(ours.job)[::-1]
+    early, late = history.rollout_groups(ours.job)[0][::-1]
     answer = browser.get(reverse("jobs:rollouts", args=[ours.job.pk]), {"after": early.seq})
     assert [event.seq for event in answer.context["groups"]] == [late.seq]
     assert f'data-after="{late.seq}"' in answer.content.decode()
     nothing = browser.get(reverse("jobs:rollouts", args=[ours.job.pk]), {"after": late.seq}).content.decode()
     assert f'data-after="{late.seq}"' in nothing and "<details" not in nothing
+
+
+def test_a_page_is_told_where_its_rollouts_would_have_a_gap(browser: Client, ours: Owned) -> None:
+    feed(ours, *[rollout(2, f"number {n}") for n in range(14)])
+    first = history.rollout_groups(ours.job, limit=99)[0][-1].seq
+    marker = {
+        after: browser.get(reverse("jobs:rollouts", args=[ours.job.pk]), {"after": after}).content.decode()
+        for after in (first, first + 1)
+    }
+    assert 'data-whole="12"' in marker[first], "the second of fourteen is left out"
+    assert "data-whole" not in marker[first + 1], "all twelve are there"
+    assert "data-whole" not in page_of(browser, ours, "detail"), "nothing stands below"
 
 
 def test_messages_are_in_plain_words_and_steps_are_none(browser: Client, ours: Owned) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 from django.http import Http404
+from django.test import Client
 
+from portal.tenants.invitations import create_invitation
 from portal.tenants.selectors import get_current_membership
 from portal.tenants.services import add_member, create_tenant, switch_tenant
 from tests.portal.factories import build_owned
@@ -73,3 +75,20 @@ def test_who_is_member_of_nothing(db):
     owned = build_owned("leaver")
     owned.tenant.memberships.all().delete()
     assert get_current_membership(user=owned.user, session={}) is None
+
+
+def test_the_password_is_confirmed_before_a_second_factor_is_set_up(client, ours):
+    client.force_login(ours.user, backend="django.contrib.auth.backends.ModelBackend")
+    page = client.get("/accounts/2fa/totp/activate/", follow=True)
+    assert "Confirm that it is you" in page.content.decode()
+    answer = client.post(page.redirect_chain[-1][0], {"password": "wrong"})
+    assert "aria-invalid" in answer.content.decode()
+    answer = client.post(page.redirect_chain[-1][0], {"password": "correct horse battery"}, follow=True)
+    assert "Set up an authenticator app" in answer.content.decode()
+
+
+def test_a_newcomer_is_not_asked_again_for_the_password_just_chosen(ours):
+    sent = create_invitation(tenant=ours.tenant, user=ours.user, email="new@example.org", role="viewer", base_url="/")
+    newcomer = Client()
+    newcomer.post(sent.link, {"username": "new", "password": "a long enough phrase"})
+    assert "Set up an authenticator app" in newcomer.get("/accounts/2fa/totp/activate/").content.decode()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from django.contrib.auth import get_user_model
 
 from portal.audit.models import AuditEntry
 from portal.errors import InvalidInput, NotAllowed
+from portal.tenants.models import Tenant
 from portal.usage.enforcement import enforce_quotas
 from portal.usage.models import QuotaChange
 from portal.usage.services import change_quotas
@@ -62,22 +65,36 @@ def test_owners_cannot_change_quotas(ours):
 def test_the_admin_page_asks_for_a_reason(client, ours, admin):
     client.force_login(admin, backend="django.contrib.auth.backends.ModelBackend")
     fields = {
-        "tenant": ours.tenant.pk,
         "max_active_jobs": 6,
         "max_dataset_bytes": 10_000,
         "max_dataset_rows": 100,
         "max_reward_trials_per_day": 500,
         "max_sampled_tokens": 1000,
     }
-    refused = client.post("/admin/usage/tenantquotas/add/", fields)
+    address = f"/admin/usage/tenantquotas/{ours.tenant.pk}/change/"
+    refused = client.post(address, fields)
     assert refused.status_code == 200 and "This field is required" in refused.content.decode()
-    assert client.post("/admin/usage/tenantquotas/add/", {**fields, "reason": "Trial."}).status_code == 302
+    assert client.post(address, {**fields, "reason": "Trial."}).status_code == 302
     ours.tenant.refresh_from_db()
     assert (ours.tenant.max_active_jobs, ours.tenant.quotas.max_sampled_tokens) == (6, 1000)
-    page = client.get(f"/admin/usage/tenantquotas/{ours.tenant.pk}/change/")
+    page = client.get(address)
     assert 'name="max_active_jobs" value="6"' in page.content.decode()
     tenant = client.get(f"/admin/tenants/tenant/{ours.tenant.pk}/change/").content.decode()
     assert 'name="max_active_jobs"' not in tenant and 'name="weight"' in tenant
+
+
+def test_quotas_nobody_changed_yet_start_from_the_tenants_own_limits(client, ours, admin):
+    """A form that starts from the defaults would set back what was given to the tenant when it was made."""
+    client.force_login(admin, backend="django.contrib.auth.backends.ModelBackend")
+    Tenant.objects.filter(pk=ours.tenant.pk).update(max_active_jobs=17)
+    page = client.get(f"/admin/usage/tenantquotas/{ours.tenant.pk}/change/").content.decode()
+    assert 'name="max_active_jobs" value="17"' in page
+    assert (
+        f"/admin/usage/tenantquotas/{ours.tenant.pk}/change/" in client.get("/admin/tenants/tenant/").content.decode()
+    )
+    assert client.get("/admin/usage/tenantquotas/add/").status_code == 403
+    for nobody in (uuid.uuid4(), "x"):
+        assert client.get(f"/admin/usage/tenantquotas/{nobody}/change/").status_code == 302, "back to the index"
 
 
 # --- shown -----------------------------------------------------------------------------------------------------------
