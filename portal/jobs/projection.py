@@ -153,8 +153,11 @@ def _is_result_so_far(job: Job, payload: dict[str, Any]) -> bool:
 
     The first one is; events of older engines do not say which is best, there the last one counts.
     """
-    wants_last = job.spec.get("evaluation", {}).get("result") == "last"
-    return wants_last or job.accuracy is None or bool(payload.get("best", True))
+    if job.accuracy is None or payload.get("best", True):
+        return True
+    return bool(
+        job.spec.get("evaluation", {}).get("result") == "last"
+    )  # asked last: the spec is large, and not read yet
 
 
 def _take_accuracy_of(job: Job, final: StoredEvent) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.models.signals import post_migrate
 from django.test import Client
 
 from portal.base_models.services import ensure_bundled_base_model
@@ -24,6 +26,19 @@ def django_db_modify_db_settings(
     database = connections["default"].settings_dict
     if database["ENGINE"] == "django.db.backends.sqlite3":
         database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """What the migrations put in is there again after a test that empties the tables; that sends ``post_migrate``."""
+
+    def restore(sender: Any, **more: Any) -> None:
+        if sender.label == "base_models":
+            ensure_bundled_base_model()
+
+    post_migrate.connect(restore)
+    yield
+    post_migrate.disconnect(restore)
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +80,12 @@ def wakes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def ours(db: None) -> Owned:
     """The tenant a test acts as, with one of everything."""
-    ensure_bundled_base_model()
     return build_owned("ours")
 
 
 @pytest.fixture
 def theirs(db: None) -> Owned:
     """Another tenant, with one of everything."""
-    ensure_bundled_base_model()
     return build_owned("theirs")
 
 

@@ -65,7 +65,7 @@ def test_csv_records_know_the_line_they_begin_on(read):
     assert read(b'\xef\xbb\xbfq,a\r\n"one\r\ntwo",1\r\n\r\n"three, four",2\r\nfive\r\n', CSV) == [
         (2, {"q": "one\ntwo", "a": "1"}),
         (5, {"q": "three, four", "a": "2"}),
-        (6, "has 1 fields where the header has 2"),
+        (6, "has 1 field where the header has 2"),
     ]
 
 

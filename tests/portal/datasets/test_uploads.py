@@ -195,7 +195,7 @@ def test_a_held_out_file_of_its_own(ours, begin):
     send(ours, upload, b"prompt,answer\n4+4?\n", part="held_out")
     with pytest.raises(DatasetInvalid) as caught:
         finish(ours, upload)
-    assert str(caught.value.errors[0]).startswith("held-out file, line 2: has 1 fields")
+    assert str(caught.value.errors[0]).startswith("held-out file, line 2: has 1 field ")
 
 
 def test_limits(ours, begin):

@@ -9,7 +9,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from portal.environments.models import EnvironmentToken
 from portal.environments.reasoning_gym import NAMES, suggest_task
+from portal.sealing import get_sealer
 from portal.tenants.models import Role
 from portal.tenants.services import add_member, create_user
 from tests.portal.factories import Owned
@@ -44,17 +46,23 @@ def test_what_is_wrong_with_documents_is_said_at_the_field(
     assert error in answer.content.decode()
 
 
+def value_of(token: EnvironmentToken) -> str:
+    kept = token.path.read_text()
+    assert kept.startswith("sealed:")
+    return get_sealer().open(kept)
+
+
 def test_a_tokens_value_is_never_shown(browser: Client, ours: Owned) -> None:
     refused = send(browser, "token", name="Bad Name", value="s3cret")
     assert refused.status_code == 400 and "s3cret" not in refused.content.decode()
     send(browser, "token", name="game", value="s3cret")
     token = ours.tenant.environment_tokens.get(name="game")
-    assert token.path.read_text() == "s3cret"
+    assert value_of(token) == "s3cret"
     assert "s3cret" not in browser.get(URL).content.decode()
     browser.post(reverse("environments:token-replace", args=[token.pk]), {"value": "n3w"})
-    assert token.path.read_text() == "n3w"
+    assert value_of(token) == "n3w"
     answer = browser.post(reverse("environments:token-replace", args=[token.pk]), {"value": "a b"}, follow=True)
-    assert "no spaces" in answer.content.decode() and token.path.read_text() == "n3w"
+    assert "no spaces" in answer.content.decode() and value_of(token) == "n3w"
     browser.post(reverse("environments:token-delete", args=[token.pk]))
     assert not token.path.exists()
 
@@ -84,7 +92,7 @@ def test_the_api_does_the_same(api: Client, ours: Owned) -> None:
     assert token.status_code == 201 and "s3cret" not in token.content.decode()
     path = f"{API}tokens/{token.json()['id']}/"
     assert api.put(path, {"value": "n3w"}, "application/json").status_code == 200
-    assert ours.tenant.environment_tokens.get(name="game").path.read_text() == "n3w"
+    assert value_of(ours.tenant.environment_tokens.get(name="game")) == "n3w"
     assert api.put(path, {"value": "a b"}, "application/json").json()["error"]["fields"][0]["field"] == "value"
     assert "n3w" not in api.get(path).content.decode()
     assert api.delete(path).status_code == 204
