@@ -36,8 +36,8 @@ def secret_of(sent) -> str:
 
 def test_a_new_tenant_leads_to_the_invitation_of_its_owner(operator):
     management = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
-    limits = {"weight": 1, "max_active_jobs": 4, "max_dataset_bytes": 1000, "max_dataset_rows": 10}
-    values = {"name": "Engines", "slug": "engines", **limits, **management, "_save": "Save"}
+    limits = {"max_active_jobs": 4, "max_dataset_bytes": 1000, "max_dataset_rows": 10, "max_reward_trials_per_day": 50}
+    values = {"name": "Engines", "slug": "engines", "weight": 1, **limits, **management, "_save": "Save"}
     page = operator.post("/admin/tenants/tenant/add/", values, follow=True)
     tenant = Tenant.objects.get()
     assert page.redirect_chain[-1][0] == address(tenant)
