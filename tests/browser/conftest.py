@@ -91,6 +91,7 @@ class Server:
         self.environment = {
             **os.environ,
             "MARLAAS_VAR": str(var),
+            "SECRET_KEY": django_settings.SECRET_KEY,  # what one of the two seals the other opens
             "DATABASE_URL": database_url(),
             "REDIS_URL": redis_url,
             "LOG_LEVEL": "WARNING",
@@ -162,7 +163,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, redi
 
 @pytest.fixture
 def portal(transactional_db: None, server: Server, settings: Any, redis_url: str) -> Server:
-    """The web server, with this process writing where it reads: same database, folders and channel layer."""
+    """The web server, with this process writing where it reads: same database, keys, folders and channel layer."""
     settings.MARLAAS_VAR = server.var
     settings.FILE_UPLOAD_TEMP_DIR = server.var / "tmp"
     layer = {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [{"address": redis_url}]}}

@@ -88,7 +88,7 @@ def make_a_tenant(page: Page) -> str:
 
 def come_in(page: Page, link: str) -> None:
     page.goto(link)
-    page.get_by_label("User name").fill("ada")
+    page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Make the account and join").click()
     expect(page.get_by_text("Welcome to Engines.")).to_be_visible()
