@@ -52,8 +52,8 @@ test: $(STAMP) lint
 	@status=0; \
 	echo "Tests of parts, two processes side by side"; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not engine and not browser" || status=$$?; \
-	echo "Tests with a real engine or browser, one after another"; \
-	$(BIN)/python -m pytest -m "engine or browser" || status=$$?; \
+	echo "Tests with a real engine or browser, likewise"; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "engine or browser" || status=$$?; \
 	exit $$status
 
 bench: setup

@@ -217,7 +217,7 @@ def complaints() -> Iterator[Complaints]:
 @pytest.fixture
 def page(chromium: Browser, portal: Server, complaints: Complaints) -> Iterator[Page]:
     """A fresh visitor on a wide screen."""
-    context = chromium.new_context(base_url=portal.url, viewport=WIDE, accept_downloads=True)  # type: ignore[arg-type]
+    context = chromium.new_context(base_url=portal.url, viewport=WIDE, accept_downloads=True, reduced_motion="reduce")  # type: ignore[arg-type]
     complaints.watch(context)
     yield context.new_page()
     context.close()

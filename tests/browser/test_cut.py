@@ -79,6 +79,11 @@ def shown(page: Page) -> dict[str, Any]:
     return found
 
 
+def words(page: Page) -> list[str]:
+    """For a failure that says what differs."""
+    return str(shown(page)["text"]).split()
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["the browser knows", "nobody is told"])
 def test_nothing_is_missed_in_a_cut_of_five_minutes(
     chromium: Browser, portal: Server, ours: Owned, complaints: Complaints, aside: Aside, told: bool

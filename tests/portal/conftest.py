@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connections
-from django.db.models.signals import post_migrate
 from django.test import Client
 
-from portal.base_models.services import ensure_bundled_base_model
 from portal.tenants.models import Scope
 from portal.tenants.services import create_api_token
 from tests.portal.factories import Owned, build_owned
@@ -26,19 +23,6 @@ def django_db_modify_db_settings(
     database = connections["default"].settings_dict
     if database["ENGINE"] == "django.db.backends.sqlite3":
         database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
-
-
-@pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """What the migrations put in is there again after a test that empties the tables; that sends ``post_migrate``."""
-
-    def restore(sender: Any, **more: Any) -> None:
-        if sender.label == "base_models":
-            ensure_bundled_base_model()
-
-    post_migrate.connect(restore)
-    yield
-    post_migrate.disconnect(restore)
 
 
 @pytest.fixture(autouse=True)
