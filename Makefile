@@ -50,10 +50,10 @@ lint: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@status=0; \
-	echo "Tests of parts, two processes side by side"; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not engine and not browser" || status=$$?; \
-	echo "Tests with a real engine or browser, likewise"; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "engine or browser" || status=$$?; \
+	echo "Tests of parts and in the browser, two processes side by side"; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not engine" || status=$$?; \
+	echo "Tests with a real engine, one after another"; \
+	$(BIN)/python -m pytest -m engine || status=$$?; \
 	exit $$status
 
 bench: setup

@@ -208,9 +208,10 @@ def test_the_theme_is_remembered(page: Page, ours: Owned) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
     page.keyboard.press("t")
+    page.wait_for_function(f"{background} !== '{light}'")
     dark = page.evaluate(background)
     page.goto("/jobs/")
-    assert light != dark == page.evaluate(background)
+    assert page.evaluate(background) == dark
 
 
 def test_times_are_in_the_viewers_zone_and_copying_works(page: Page, ours: Owned) -> None:

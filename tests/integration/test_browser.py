@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tests.browser.conftest import CHROMIUM, CHROMIUM_ARGUMENTS, WIDE, Complaints
 from tests.integration.conftest import PASSWORD, ROWS, SHORT, Installation, Tenant
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.engine]
 
 
 @pytest.fixture
