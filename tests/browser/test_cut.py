@@ -33,7 +33,8 @@ WATCH_WORDS = """() => {
 SHOWN = """() => {
   const main = document.querySelector("main").cloneNode(true);
   // What tells the time, and what the page has drawn on the way: the curves are compared by their descriptions.
-  for (const part of main.querySelectorAll("time, [data-live-state], .uplot, script, dialog")) part.remove();
+  const changing = "time, [data-live-state], #summary .muted, .uplot, script, dialog";
+  for (const part of main.querySelectorAll(changing)) part.remove();
   return {
     title: document.title,
     curves: [...document.querySelectorAll("[id^=chart-]")].map((chart) => `${chart.id}: ${chart.ariaLabel}`),
@@ -74,8 +75,7 @@ def go_on(feed: JobFeed) -> None:
 
 def shown(page: Page) -> dict[str, Any]:
     """All the page says, but for times told from now."""
-    found = page.evaluate(SHOWN)
-    found["text"] = re.sub(r"[\d\u202f hmins]+ so far|[^>.]{0,30} left(?= )", "", found["text"])
+    found: dict[str, Any] = page.evaluate(SHOWN)
     return found
 
 
