@@ -82,16 +82,11 @@ void NAME(rms_norm_backward)(T *grad_x, const T *grad, const float *scales, cons
     }
 }
 
-void NAME(swiglu)(T *out, const T *gate, const T *up, int64_t rows, int64_t width, int64_t stride) {
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < rows; row++) {
-        const T *g = gate + row * stride, *u = up + row * stride;
-        T *to = out + row * width;
-#pragma omp simd
-        for (int64_t i = 0; i < width; i++) {
-            float value = LOAD(g[i]);
-            to[i] = STORE(ROUND(value * sigmoid_of(value)) * LOAD(u[i]));
-        }
+void NAME(swiglu)(T *out, const T *gate, const T *up, int64_t count) {
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        float value = LOAD(gate[i]);
+        out[i] = STORE(ROUND(value * sigmoid_of(value)) * LOAD(up[i]));
     }
 }
 

@@ -22,7 +22,7 @@ _P, _N, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
     "rms_norm": [_P, _P, _P, _P, _N, _N, _F],
     "rms_norm_backward": [_P, _P, _P, _P, _P, _N, _N],
-    "swiglu": [_P, _P, _P, _N, _N, _N],
+    "swiglu": [_P, _P, _P, _N],
     "swiglu_backward": [_P, _P, _P, _P, _P, _N],
     "rotate": [_P, _P, _P, _P, *[_N] * 7, _F],
     "masked_softmax": [_P, _P, _N, _N, _N, _F],
@@ -93,8 +93,7 @@ class _SwiGlu(torch.autograd.Function):
     def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         gate, up = gate.contiguous(), up.contiguous()
         out = torch.empty_like(gate)
-        width = gate.shape[-1]
-        _call("swiglu", gate, out, gate, up, gate.numel() // width, width, width)
+        _call("swiglu", gate, out, gate, up, gate.numel())
         ctx.save_for_backward(gate, up)
         return out
 
@@ -110,14 +109,6 @@ class _SwiGlu(torch.autograd.Function):
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up, elementwise, of equal shapes."""
     return _SwiGlu.apply(gate, up)
-
-
-def swiglu_joined(x: torch.Tensor) -> torch.Tensor:
-    """x [N, 2 width], gate and up side by side -> [N, width]. Without a gradient."""
-    rows, width = x.shape[0], x.shape[1] // 2
-    out = x.new_empty(rows, width)
-    _call("swiglu", x, out, x, x[:, width:], rows, width, 2 * width)
-    return out
 
 
 class _Rotate(torch.autograd.Function):
