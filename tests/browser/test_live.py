@@ -208,7 +208,7 @@ def test_the_theme_is_remembered(page: Page, ours: Owned) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
     page.keyboard.press("t")
-    page.wait_for_function(f"{background} !== '{light}'")
+    page.wait_for_function(f"light => {background} !== light", arg=light)
     dark = page.evaluate(background)
     page.goto("/jobs/")
     assert page.evaluate(background) == dark
