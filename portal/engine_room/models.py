@@ -51,6 +51,9 @@ class DrainWish(models.Model):
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     sent_at = models.DateTimeField(null=True, help_text="Empty: this revision was never sent.")
 
+    class Meta:
+        verbose_name = "drain request"
+
     def __str__(self) -> str:
         return "Drained" if self.draining else "Taking work"
 
@@ -66,6 +69,9 @@ class PoolWish(models.Model):
     rollout_workers = models.PositiveSmallIntegerField(validators=[MinValueValidator(1), MaxValueValidator(256)])
     changed_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, help_text="Empty: this revision was never sent.")
+
+    class Meta:
+        verbose_name = "pool size request"
 
     def __str__(self) -> str:
         return f"{self.base_model_id}: {self.rollout_workers}"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from engine.events import EVENTS_QUEUE, TERMINAL_STATUSES
 from engine.spec import ENGINE_QUEUE, REPORT_SECONDS, EngineReport, TenantShare
 from portal.base_models.models import BaseModel
-from portal.celery import app
+from portal.celery import DELIVERIES_QUEUE, app
 from portal.engine_room.models import DrainWish, EngineState, PoolWish
 from portal.jobs.models import Job
 from portal.tenants.models import Tenant
@@ -24,6 +24,7 @@ STALE_AFTER = timedelta(seconds=4 * REPORT_SECONDS)
 """A report older than this says nothing about now."""
 WORKER_STALE_AFTER = timedelta(seconds=60)
 SHOWN_JOBS = 50
+QUEUES = (ENGINE_QUEUE, EVENTS_QUEUE, DELIVERIES_QUEUE)
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,9 @@ def queue_depths() -> dict[str, int | None]:
     try:
         with app.connection_for_read() as broker:
             broker.ensure_connection(max_retries=1, timeout=2)
-            return {name: _depth(broker.default_channel, name) for name in (ENGINE_QUEUE, EVENTS_QUEUE)}
+            return {name: _depth(broker.default_channel, name) for name in QUEUES}
     except (OperationalError, OSError):
-        return {ENGINE_QUEUE: None, EVENTS_QUEUE: None}
+        return dict.fromkeys(QUEUES)
 
 
 def _depth(channel: Any, name: str) -> int:

@@ -191,7 +191,10 @@ def job_compare(request: TenantRequest) -> HttpResponse:
     if context["enough"]:
         context |= {
             "curves": {"jobs": overlay_curves(jobs), "metrics": CURVES},
-            "differences": differing_settings(jobs),
+            "differences": [
+                (row.label, [(value, job.name) for value, job in zip(row.values, jobs, strict=True)])
+                for row in differing_settings(jobs)
+            ],
             "shared": shared_prompts(jobs),
         }
     return render(request, "jobs/compare.html", context)

@@ -119,7 +119,11 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
             if self.places and not await sync_to_async(self.places.keep)():
                 await self.close(CLOSE_TOO_MANY, "Too many streams are open.")
                 return
-            await self.send_missed()
+            try:
+                await self.send_missed()
+            except Http404:  # the job was removed
+                await self.close(CLOSE_NOT_FOUND)
+                return
             await self.send_json({"alive": True})
 
     def may_read(self) -> bool:

@@ -13,7 +13,7 @@ from django import forms
 
 from portal.errors import FieldError, ServiceError
 from portal.pages.http import sentence
-from portal.rewards.graders import KINDS, MIX_TYPE, MONO, SIMPLE, Kind, OptionsForm
+from portal.rewards.graders import KINDS, MIX_TYPE, MONO, SIMPLE, Kind, OptionsForm, grouped
 
 JSON_TYPE = "json"
 """The choice beside the graders: the grader is written as JSON."""
@@ -24,9 +24,7 @@ class GraderForm(forms.Form):
 
     kinds = SIMPLE
 
-    type = forms.ChoiceField(
-        choices=[(kind.type, kind.title) for kind in SIMPLE.values()], initial="exact_match", label="Grader"
-    )
+    type = forms.ChoiceField(choices=grouped(SIMPLE.values()), initial="exact_match", label="Grader")
 
     def __init__(self, *args: Any, grader: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """``grader``: as JSON, to start from."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -23,27 +24,40 @@ MIX_TYPE = "mix"
 LONG_TEXT = 1000
 """A text option that may be longer gets an area of several lines."""
 MONO = {"class": "mono", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
-TITLES = {
-    "numeric": ("Number", "calculator"),
-    "exact_match": ("Exact match", "equal"),
-    "string_check": ("String check", "equal"),
-    "text_similarity": ("Text similarity", "gauge"),
-    "maths": ("Maths", "sigma"),
-    "regex": ("Pattern", "regex"),
-    "label_match": ("Label match", "list-checks"),
-    "json_schema": ("JSON schema", "braces"),
-    "json_path": ("JSON path", "braces"),
-    "brevity": ("Brevity", "ruler"),
-    "length_window": ("Length window", "ruler"),
-    "format": ("Format", "file-text"),
-    "judge": ("Model as judge", "scale"),
-    "python": ("Python", "file-text"),
-    "code_tests": ("Code tests", "flask-conical"),
-    "reasoning_gym": ("Reasoning gym", "sparkles"),
-    "environment": ("Environment's reward", "box"),
-    "mix": ("Mix", "layers"),
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Compares with the answer": {
+        "exact_match": ("Exact match", "equal"),
+        "string_check": ("String check", "equal"),
+        "numeric": ("Number", "calculator"),
+        "maths": ("Maths", "sigma"),
+        "label_match": ("Label match", "list-checks"),
+        "text_similarity": ("Text similarity", "gauge"),
+    },
+    "Looks at the form": {
+        "regex": ("Pattern", "regex"),
+        "format": ("Format", "file-text"),
+        "json_schema": ("JSON schema", "braces"),
+        "json_path": ("JSON path", "braces"),
+        "brevity": ("Brevity", "ruler"),
+        "length_window": ("Length window", "ruler"),
+    },
+    "Runs code, or asks a model": {
+        "python": ("Python", "file-text"),
+        "code_tests": ("Code tests", "flask-conical"),
+        "judge": ("Model as judge", "scale"),
+    },
+    "Comes with a task": {
+        "reasoning_gym": ("Reasoning gym", "sparkles"),
+        "environment": ("Environment's reward", "box"),
+    },
+    "Puts graders together": {
+        "mix": ("Mix", "layers"),
+    },
 }
-"""Grader -> title and icon; others are called by their type."""
+"""Group -> grader -> title and icon, in the order of the page; others are called by their type."""
+OTHERS = "Others"
+LISTED = {name: (group, *words) for group, graders in GROUPS.items() for name, words in graders.items()}
+ORDER = list(LISTED)
 LABELS = {
     "pattern": "Regular expression",
     "ignore_case": "Ignore upper and lower case",
@@ -178,6 +192,7 @@ class Kind:
     """One kind of grader, as the page explains it."""
 
     type: str
+    group: str
     title: str
     text: str
     icon: str
@@ -187,16 +202,32 @@ class Kind:
 
 def _kind(model: type[BaseModel]) -> Kind:
     (grader_type,) = get_args(model.model_fields["type"].annotation)
-    title, icon = TITLES.get(grader_type, (grader_type.replace("_", " ").capitalize(), "sliders-horizontal"))
+    unlisted = (OTHERS, grader_type.replace("_", " ").capitalize(), "sliders-horizontal")
+    group, title, icon = LISTED.get(grader_type, unlisted)
     own = {"type", "parts"} if grader_type == MIX_TYPE else {"type"}  # the parts are forms of their own
     fields = {name: _form_field(name, info) for name, info in model.model_fields.items() if name not in own}
     ordered = dict(sorted(fields.items(), key=lambda item: not model.model_fields[item[0]].is_required()))
     options_form = cast(type[OptionsForm], type(f"{model.__name__}Options", (OptionsForm,), ordered))
     first = plain((model.__doc__ or "").split("\n\n")[0])
-    return Kind(grader_type, title, first, icon, model, options_form)
+    return Kind(grader_type, group, title, first, icon, model, options_form)
 
 
-KINDS = {kind.type: kind for kind in map(_kind, _members(Grader))}
+def _kinds(annotation: Any) -> dict[str, Kind]:
+    """In the order of ``GROUPS``, those it does not list before the mix."""
+    kinds = map(_kind, _members(annotation))
+    places = {name: place for place, name in enumerate(ORDER)}
+    return {kind.type: kind for kind in sorted(kinds, key=lambda kind: places.get(kind.type, places[MIX_TYPE] - 0.5))}
+
+
+def grouped(kinds: Iterable[Kind]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Choices of a form field, in groups."""
+    return [
+        (group, [(kind.type, kind.title) for kind in members])
+        for group, members in groupby(kinds, key=lambda kind: kind.group)
+    ]
+
+
+KINDS = _kinds(Grader)
 """Every grader of the contract, by type."""
-SIMPLE = {kind.type: kind for kind in map(_kind, _members(MixPart.model_fields["grader"].annotation))}
+SIMPLE = _kinds(MixPart.model_fields["grader"].annotation)
 """Those that may be a part of a mix."""

@@ -88,7 +88,10 @@ class TenantMiddleware:
         request.impersonation = impersonation  # type: ignore[attr-defined]
         if request.path != reverse("account_logout"):
             request.user = impersonation.user
-        return get_membership(impersonation.tenant, impersonation.user)
+        membership = get_membership(impersonation.tenant, impersonation.user)
+        if membership is not None:
+            membership.looks_only = impersonation.read_only
+        return membership
 
 
 def _leads_to_mfa(request: HttpRequest) -> bool:

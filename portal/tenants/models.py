@@ -74,9 +74,12 @@ class Membership(models.Model):
     def __str__(self) -> str:
         return f"{self.user} in {self.tenant} as {self.role}"
 
+    looks_only = False
+    """Set on the membership through which an admin looks without changing anything: no page offers changes."""
+
     @property
     def can_write(self) -> bool:
-        return self.role in {Role.OWNER, Role.DEVELOPER}
+        return not self.looks_only and self.role in {Role.OWNER, Role.DEVELOPER}
 
     @property
     def can_manage(self) -> bool:
@@ -143,6 +146,7 @@ class ApiToken(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = "API token"
         ordering = ["-created_at"]
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ class TenantQuotas(models.Model):
         null=True, blank=True, help_text="Bytes of datasets, unfinished uploads, documents and adapters."
     )
     max_api_requests_per_minute = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Over all API tokens of the tenant."
+        "max API requests per minute", null=True, blank=True, help_text="Over all API tokens of the tenant."
     )
 
     class Meta:

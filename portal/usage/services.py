@@ -12,6 +12,7 @@ from portal.errors import FieldError, InvalidInput, NotAllowed
 from portal.tenants.models import Tenant
 from portal.usage.enforcement import enforce_quotas
 from portal.usage.models import QuotaChange, TenantQuotas
+from portal.usage.wording import LIMIT_NAMES, limit_in_words
 
 TENANT_LIMITS = ("max_active_jobs", "max_dataset_bytes", "max_dataset_rows", "max_reward_trials_per_day")
 """Limits kept on ``Tenant``; always set."""
@@ -75,7 +76,7 @@ def change_quotas(*, tenant: Tenant, user: User, reason: str, limits: dict[str, 
 
 def _in_words(limits: dict[str, Any]) -> str:
     """As the audit log keeps them; by name it would take limits of tokens for secrets and mask them."""
-    return ", ".join(f"{name}={'none' if value is None else value}" for name, value in limits.items())
+    return ", ".join(f"{LIMIT_NAMES[name]}: {limit_in_words(value)}" for name, value in limits.items())
 
 
 def _limit_errors(limits: dict[str, int | None]) -> list[FieldError]:

@@ -7,12 +7,30 @@ from django.template.defaultfilters import filesizeformat
 from portal.usage.meters import WARNING_FRACTION, Meter
 from portal.usage.models import QuotaHold, QuotaKind
 
+LIMIT_NAMES = {
+    "max_active_jobs": "active jobs",
+    "max_dataset_bytes": "bytes of one upload",
+    "max_dataset_rows": "rows of one dataset version",
+    "max_reward_trials_per_day": "reward tests a day",
+    "max_queued_jobs": "queued jobs",
+    "max_steps_per_job": "steps of one job",
+    "max_sampled_tokens": "sampled tokens a month",
+    "max_trained_tokens": "trained tokens a month",
+    "max_accelerator_seconds": "accelerator-seconds a month",
+    "max_storage_bytes": "bytes of storage",
+    "max_api_requests_per_minute": "API requests a minute",
+}
+
 
 def amount(kind: str, value: float) -> str:
     """``12,345``, bytes as ``1.5 MB``."""
     if kind == QuotaKind.STORAGE_BYTES:
         return str(filesizeformat(value)).replace("\xa0", " ")
     return f"{value:,.0f}"
+
+
+def limit_in_words(value: int | None) -> str:
+    return "no limit" if value is None else f"{value:,}"
 
 
 def describe_used(meter: Meter) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django import template
 
-from portal.rewards.graders import TITLES
+from portal.rewards.graders import KINDS
 
 register = template.Library()
 
 
 @register.filter
 def grader_title(grader_type: str) -> str:
-    """``exact_match`` -> ``Exact match``; a grader without a title is called by its type."""
-    return TITLES[grader_type][0] if grader_type in TITLES else grader_type
+    """``exact_match`` -> ``Exact match``; one that is no more is called by its type."""
+    return KINDS[grader_type].title if grader_type in KINDS else grader_type

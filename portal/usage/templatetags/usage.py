@@ -10,22 +10,9 @@ from django.template.defaultfilters import filesizeformat
 from portal.usage import wording
 from portal.usage.meters import Meter
 from portal.usage.models import QuotaChange, QuotaNotice
+from portal.usage.wording import limit_in_words
 
 register = template.Library()
-
-LIMIT_NAMES = {
-    "max_active_jobs": "active jobs",
-    "max_dataset_bytes": "bytes of one upload",
-    "max_dataset_rows": "rows of one dataset version",
-    "max_reward_trials_per_day": "reward tests a day",
-    "max_queued_jobs": "queued jobs",
-    "max_steps_per_job": "steps of one job",
-    "max_sampled_tokens": "sampled tokens a month",
-    "max_trained_tokens": "trained tokens a month",
-    "max_accelerator_seconds": "accelerator-seconds a month",
-    "max_storage_bytes": "bytes of storage",
-    "max_api_requests_per_minute": "API requests a minute",
-}
 
 
 @register.filter
@@ -43,7 +30,7 @@ def reset_date(meter: Meter) -> str:
 def described(change: QuotaChange) -> list[str]:
     """``active jobs: 4 → 8``, one for each limit."""
     return [
-        f"{LIMIT_NAMES.get(name, name)}: {_limit(change.before[name])} → {_limit(after)}"
+        f"{wording.LIMIT_NAMES.get(name, name)}: {limit_in_words(change.before[name])} → {limit_in_words(after)}"
         for name, after in change.after.items()
     ]
 
@@ -69,7 +56,3 @@ def unlocalized(value: float) -> str:
 @register.filter
 def size(value: Any) -> str:
     return str(filesizeformat(value))
-
-
-def _limit(value: int | None) -> str:
-    return "no limit" if value is None else f"{value:,}"
