@@ -12,12 +12,12 @@ from django.utils import timezone
 from kombu.exceptions import ChannelError, OperationalError
 from pydantic import ValidationError
 
-from engine.events import EVENTS_QUEUE, TERMINAL_STATUSES
+from engine.events import EVENTS_QUEUE
 from engine.spec import ENGINE_QUEUE, REPORT_SECONDS, EngineReport, TenantShare
 from portal.base_models.models import BaseModel
 from portal.celery import DELIVERIES_QUEUE, app
 from portal.engine_room.models import DrainWish, EngineState, PoolWish
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 from portal.tenants.models import Tenant
 
 STALE_AFTER = timedelta(seconds=4 * REPORT_SECONDS)
@@ -65,7 +65,7 @@ def get_drain() -> DrainWish | None:
 
 def list_open_jobs() -> QuerySet[Job]:
     """Of all tenants, what has not ended, oldest first."""
-    jobs = Job.objects.exclude(status__in=TERMINAL_STATUSES).select_related("tenant", "base_model")
+    jobs = Job.objects.filter(status__in=OPEN_STATUSES).select_related("tenant", "base_model")
     return jobs.order_by("created_at")
 
 

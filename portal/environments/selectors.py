@@ -7,11 +7,10 @@ import uuid
 from django.db.models import QuerySet
 from django.http import Http404
 
-from engine.events import TERMINAL_STATUSES
 from engine.spec import Environment, HttpEnvironment, Tools
 from portal.environments.models import DocumentSet, EnvironmentToken
 from portal.errors import FieldError
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 from portal.tenants.models import Tenant
 
 
@@ -55,7 +54,7 @@ def find_environment_token(tenant: Tenant, name: str) -> EnvironmentToken | None
 
 def list_jobs_using(tenant: Tenant, *, documents_sha256: str = "", token_name: str = "") -> QuerySet[Job]:
     """Jobs that have not ended and whose environment names these documents or this token."""
-    jobs = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
+    jobs = Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES)
     if documents_sha256:
         return jobs.filter(spec__environment__documents_sha256=documents_sha256)
     return jobs.filter(spec__environment__token_name=token_name)

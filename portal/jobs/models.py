@@ -31,6 +31,10 @@ class Status(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
+OPEN_STATUSES = tuple(status for status in Status.values if status not in TERMINAL_STATUSES)
+"""Those of jobs that have not ended. Look for these, not for all but the terminal ones: only so an index finds them."""
+
+
 class Job(models.Model):
     """One fine-tuning run of one tenant."""
 
@@ -97,6 +101,8 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-created_at", "-id"], name="job_newest_of_tenant"),
             models.Index(fields=["tenant", "status", "-created_at", "-id"], name="job_newest_of_status"),
             models.Index(fields=["tenant", "status", "-finished_at"], name="job_last_finished"),
+            # Over all tenants, for what looks every few seconds at the jobs that have not ended.
+            models.Index(fields=["status", "created_at"], name="job_by_status"),
         ]
         constraints = [
             models.UniqueConstraint(

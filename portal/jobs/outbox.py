@@ -17,10 +17,9 @@ from django.db.models import F, Q
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from engine.events import TERMINAL_STATUSES
 from engine.spec import ACKNOWLEDGE_EVENTS, CONTROL_JOB, ENGINE_QUEUE, SUBMIT_JOB
 from portal.celery import app
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ def send_commands(*, job_ids: Collection[uuid.UUID] | None = None, older_than: t
     ``job_ids`` narrows it to these jobs. Returns how many were sent.
     """
     due = timezone.now() - older_than
-    jobs = Job.objects.exclude(status__in=TERMINAL_STATUSES).order_by("created_at")
+    jobs = Job.objects.filter(status__in=OPEN_STATUSES).order_by("created_at")
     if job_ids is not None:
         jobs = jobs.filter(pk__in=job_ids)
     sent = 0

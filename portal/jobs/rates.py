@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from engine.events import TERMINAL_STATUSES
 from portal.base_models.models import BaseModel
 from portal.datasets.models import DatasetVersion
-from portal.jobs.models import Job, Status
+from portal.jobs.models import OPEN_STATUSES, Job, Status
 from portal.tenants.models import Tenant
 
 JOBS = 20
@@ -60,7 +59,7 @@ def measure_rates(base_model: BaseModel) -> Rates:
             metrics, lambda m: m["accelerator_seconds"] / (m["tokens_sampled"] + m["tokens_trained"])
         ),
         wait_seconds=max(0.0, median(waits)) if waits else None,
-        running=jobs.exclude(status__in=[*TERMINAL_STATUSES, Status.PAUSED]).count(),
+        running=jobs.filter(status__in=set(OPEN_STATUSES) - {Status.PAUSED}).count(),
     )
 
 

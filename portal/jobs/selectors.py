@@ -10,8 +10,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import Http404
 
-from engine.events import TERMINAL_STATUSES
-from portal.jobs.models import Job, JobEvent, Status
+from portal.jobs.models import OPEN_STATUSES, Job, JobEvent, Status
 from portal.tenants.models import Tenant
 
 
@@ -32,7 +31,7 @@ def count_active_jobs(tenant: Tenant) -> int:
 
     A paused job gave up its place, so that it can make room for another; one that is to go on counts at once.
     """
-    jobs = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
+    jobs = Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES)
     return jobs.exclude(status=Status.PAUSED, wants_paused=True).count()
 
 

@@ -22,14 +22,14 @@ from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError
 
-from engine.events import TERMINAL_STATUSES, EventBatch
+from engine.events import EventBatch
 from engine.spec import JobControl
 from portal.adapters.models import AdapterVersion
 from portal.audit.services import record_change
 from portal.datasets.models import DatasetVersion
 from portal.environments.selectors import environment_faults
 from portal.errors import Conflict, FieldError, InvalidInput, field_errors
-from portal.jobs.models import Job, JobEvent
+from portal.jobs.models import OPEN_STATUSES, Job, JobEvent
 from portal.jobs.outbox import acknowledge_events, send_commands
 from portal.jobs.projection import CHUNK, advance_jobs
 from portal.jobs.specs import build_spec
@@ -188,7 +188,7 @@ def cancel_all_jobs(*, tenant: Tenant, user: User | None) -> int:
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         open_jobs = Job.objects.select_for_update().filter(tenant=tenant, wants_cancelled=False)
-        jobs = list(open_jobs.exclude(status__in=TERMINAL_STATUSES).order_by("pk"))
+        jobs = list(open_jobs.filter(status__in=OPEN_STATUSES).order_by("pk"))
         for job in jobs:
             job.wants_cancelled = True
             job.control_revision += 1

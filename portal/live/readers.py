@@ -17,8 +17,7 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
-from engine.events import TERMINAL_STATUSES
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 from portal.jobs.selectors import get_job, read_news
 from portal.live.wake import job_group, tenant_group
 from portal.tenants.models import Tenant
@@ -99,7 +98,7 @@ class TenantReader:
 
     def _open_jobs(self) -> Iterator[Job]:
         """Those that may have something the reader has not sent, oldest first."""
-        unfinished = ~Q(status__in=TERMINAL_STATUSES)
+        unfinished = Q(status__in=OPEN_STATUSES)
         jobs = Job.objects.filter(tenant=self.tenant).filter(
             unfinished | Q(created_at__gt=self.since) | Q(pk__in=list(self.sent))
         )

@@ -15,10 +15,9 @@ from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
-from engine.events import TERMINAL_STATUSES
 from portal.datasets.selectors import list_uploads
 from portal.jobs.findings import OVER_WITH_THE_NEXT_STEP
-from portal.jobs.models import Job, JobEvent, Status
+from portal.jobs.models import OPEN_STATUSES, Job, JobEvent, Status
 from portal.jobs.selectors import list_jobs
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import list_api_tokens
@@ -73,7 +72,7 @@ def _failed_jobs(tenant: Tenant) -> Iterator[Attention]:
 
 def _job_warnings(tenant: Tenant) -> Iterator[Attention]:
     """The last word of each warning of the jobs under way; those about a single batch pass by themselves."""
-    active = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
+    active = Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES)
     events = (
         JobEvent.objects.filter(job__in=active, type="notice", seq__lte=F("job__last_seq"))
         .exclude(payload__code__in=list(OVER_WITH_THE_NEXT_STEP))

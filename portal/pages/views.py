@@ -15,6 +15,7 @@ from portal.adapters.selectors import list_adapter_versions
 from portal.datasets.selectors import list_datasets
 from portal.errors import ServiceError
 from portal.jobs.history import reward_histories
+from portal.jobs.models import OPEN_STATUSES
 from portal.jobs.selectors import list_jobs
 from portal.pages.attention import list_attention
 from portal.pages.http import TenantRequest, in_words, tenant_page, writer_page
@@ -55,7 +56,7 @@ def home_sample(request: TenantRequest) -> HttpResponse:
 def _context(request: TenantRequest) -> dict[str, Any]:
     tenant = request.tenant
     jobs = list_jobs(tenant)
-    unfinished = jobs.exclude(status__in=TERMINAL_STATUSES)
+    unfinished = jobs.filter(status__in=OPEN_STATUSES)
     active = list(unfinished[:SHOWN_ACTIVE])
     more = unfinished.count() - len(active) if len(active) == SHOWN_ACTIVE else 0
     finished = list(jobs.filter(status__in=TERMINAL_STATUSES)[:SHOWN_FINISHED])

@@ -17,13 +17,12 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from engine.events import TERMINAL_STATUSES
 from portal.adapters.models import AdapterVersion
 from portal.audit.services import record_change
 from portal.datasets.models import DatasetVersion
 from portal.environments.models import tenant_folder
 from portal.errors import Conflict, FieldError, InvalidInput
-from portal.jobs.models import Job, JobEvent
+from portal.jobs.models import OPEN_STATUSES, Job, JobEvent
 from portal.jobs.services import cancel_all_jobs
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_owner
@@ -76,7 +75,7 @@ def purge_due_tenants(*, now: datetime | None = None, seconds: float = 10.0) -> 
     deadline = time.monotonic() + seconds
     for tenant in Tenant.objects.filter(delete_at__lte=now or timezone.now()):
         cancel_all_jobs(tenant=tenant, user=None)
-        if Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES).exists():
+        if Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES).exists():
             logger.info("Tenant %s is not removed yet: it has jobs that have not ended", tenant.pk)
             continue
         while _delete_some_events(tenant):

@@ -16,9 +16,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from engine.events import TERMINAL_STATUSES
 from portal.audit.services import record_change
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 from portal.jobs.outbox import send_commands
 from portal.live.wake import wake_readers
 from portal.tenants.models import Tenant
@@ -43,7 +42,7 @@ def enforce_quotas(*, tenant_ids: Iterable[uuid.UUID] | None = None) -> int:
     it has room again; how many jobs were paused."""
     held = QuotaHold.objects.filter(
         released_at=None, job__tenant=OuterRef("pk"), job__wants_paused=True, job__wants_cancelled=False
-    ).exclude(job__status__in=TERMINAL_STATUSES)
+    ).filter(job__status__in=OPEN_STATUSES)
     tenants = Tenant.objects.annotate(has_held_jobs=Exists(held)).filter(LIMITED | Q(has_held_jobs=True))
     if tenant_ids is not None:
         tenants = tenants.filter(pk__in=set(tenant_ids))
@@ -105,7 +104,7 @@ def _hold_for(meter: Meter) -> dict[str, Any]:
 
 def _pause_jobs(tenant: Tenant, meter: Meter) -> int:
     going = Job.objects.select_for_update().filter(tenant=tenant, wants_paused=False, wants_cancelled=False)
-    jobs = list(going.exclude(status__in=TERMINAL_STATUSES).order_by("pk"))
+    jobs = list(going.filter(status__in=OPEN_STATUSES).order_by("pk"))
     if not jobs:
         return 0
     for job in jobs:

@@ -10,11 +10,10 @@ from datetime import datetime
 
 from django.db.models import Count, Q, Sum
 
-from engine.events import TERMINAL_STATUSES
 from portal.adapters.models import AdapterVersion
 from portal.datasets.models import DatasetUpload, DatasetVersion
 from portal.environments.models import DocumentSet
-from portal.jobs.models import Job, Status
+from portal.jobs.models import OPEN_STATUSES, Job, Status
 from portal.rewards.models import RewardTrial
 from portal.tenants.models import Tenant
 from portal.usage.models import QuotaKind, TenantQuotas, UsageRecord
@@ -117,7 +116,7 @@ def count_jobs(tenant: Tenant) -> tuple[int, int]:
     """Active jobs, as ``count_active_jobs`` counts them, and those among them that wait for a place."""
     waiting = Q(status=Status.QUEUED)
     paused = Q(status=Status.PAUSED, wants_paused=True)
-    jobs = Job.objects.filter(tenant=tenant).exclude(status__in=TERMINAL_STATUSES)
+    jobs = Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES)
     counts = jobs.aggregate(active=Count("pk", filter=~paused), queued=Count("pk", filter=waiting))
     return counts["active"], counts["queued"]
 

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from django.db import transaction
 from django.utils import timezone
 
-from engine.events import TERMINAL_STATUSES
 from portal.audit.services import record_change
-from portal.jobs.models import Job
+from portal.jobs.models import OPEN_STATUSES, Job
 from portal.jobs.outbox import send_commands
 from portal.live.wake import wake_readers
 from portal.tenants.models import Tenant
@@ -62,7 +61,7 @@ def _held_jobs(tenant: Tenant) -> list[Job]:
     held = Job.objects.select_for_update().filter(
         pk__in=list(holds.values_list("pk", flat=True)), wants_paused=True, wants_cancelled=False
     )
-    jobs = list(held.exclude(status__in=TERMINAL_STATUSES).order_by("pk"))  # locked in the order others lock them
+    jobs = list(held.filter(status__in=OPEN_STATUSES).order_by("pk"))  # locked in the order others lock them
     return sorted(jobs, key=lambda job: (-job.wanted_priority, job.created_at))
 
 
