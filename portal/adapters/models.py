@@ -1,6 +1,6 @@
 """Adapter versions: a projection of the engine's ``adapter`` and ``adapter_removed`` events.
 
-Invariant: content is immutable; a name is never used twice.
+Invariants: content is immutable; a name is never used twice; the tenant is the job's, and never changes.
 """
 
 import uuid
@@ -8,6 +8,7 @@ import uuid
 from django.db import models
 
 from portal.jobs.models import Job
+from portal.tenants.models import Tenant
 
 
 class AdapterVersion(models.Model):
@@ -15,6 +16,13 @@ class AdapterVersion(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="adapter_versions")
+    tenant = models.ForeignKey(
+        Tenant,
+        on_delete=models.CASCADE,
+        related_name="adapter_versions",
+        db_index=False,
+        help_text="The job's: lists of a tenant's versions follow an index instead of looking at all its jobs.",
+    )
     version = models.PositiveIntegerField()
     name = models.CharField(max_length=100, unique=True)
     path = models.CharField(max_length=1000, help_text="Folder on disk, as the engine reported it.")
@@ -29,6 +37,16 @@ class AdapterVersion(models.Model):
     class Meta:
         ordering = ["-version"]
         constraints = [models.UniqueConstraint(fields=["job", "version"], name="adapter_version_of_job")]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at", "-id"], name="adapter_newest_of_tenant"),
+            models.Index(fields=["-created_at"], name="adapter_newest"),
+            # The page's list, results first; with the size, so that a tenant's storage is added up from it alone.
+            models.Index(
+                fields=["tenant", "-final", "-created_at", "size_bytes"],
+                condition=models.Q(removed=False),
+                name="adapter_kept_of_tenant",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

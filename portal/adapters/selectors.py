@@ -21,7 +21,7 @@ CARD_RELATIONS = (
 
 def list_adapter_versions(tenant: Tenant, job_id: uuid.UUID | None = None) -> QuerySet[AdapterVersion]:
     """Newest first, removed ones included; of one job, or of all of the tenant's."""
-    versions = AdapterVersion.objects.filter(job__tenant=tenant).select_related("job")
+    versions = AdapterVersion.objects.filter(tenant=tenant).select_related("job")
     if job_id is None:
         return versions.order_by("-created_at")
     return versions.filter(job_id=job_id).order_by("-version")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -24,9 +24,9 @@ PUBLISHED_FIELDS = ("name", "path", "sha256", "size_bytes", "rank", "step")
 """As in ``engine.events.AdapterPublished``."""
 
 
-def record_versions(*, events: Sequence[StoredEvent]) -> None:
+def record_versions(*, events: Sequence[StoredEvent], tenant_ids: Mapping[uuid.UUID, uuid.UUID]) -> None:
     """Apply ``adapter`` and ``adapter_removed`` events of any jobs, those of each in order: a version that exists may
-    only become final, or lose its files."""
+    only become final, or lose its files. ``tenant_ids`` are the jobs' tenants, by job."""
     if not events:
         return
     versions = AdapterVersion.objects.filter(
@@ -44,6 +44,7 @@ def record_versions(*, events: Sequence[StoredEvent]) -> None:
                 continue
             if adapter is None:
                 adapter = known[event.job_id, version] = AdapterVersion(job_id=event.job_id, version=version)
+                adapter.tenant_id = tenant_ids[event.job_id]
                 new.append(adapter)
             for name in PUBLISHED_FIELDS:
                 setattr(adapter, name, event.payload[name])

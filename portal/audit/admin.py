@@ -11,8 +11,11 @@ from django.http import HttpRequest
 
 from portal.audit.models import AuditEntry
 from portal.audit.services import record_change
-from portal.read_only_admin import ReadOnly
+from portal.large_tables_admin import LargeTableAdmin
 from portal.tenants.models import Tenant
+
+SEARCHED = 20_000
+"""Entries a search of the operator's looks at: the log of all tenants only ever grows."""
 
 
 def _values(target: models.Model) -> dict[str, Any]:
@@ -104,12 +107,21 @@ class ReasonedAdmin(AuditedAdmin):
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(ReadOnly, admin.ModelAdmin):
+class AuditEntryAdmin(LargeTableAdmin):
+    """``?tenant_id=<id>`` shows a tenant's."""
+
     list_display = ["time", "tenant_name", "actor_kind", "actor_label", "on_behalf_of", "action", "object_label"]
-    list_filter = ["actor_kind", "action"]
+    list_filter = ["actor_kind", "time"]
     search_fields = ["tenant_name", "actor_label", "on_behalf_of", "object_label", "object_id", "request_id"]
-    date_hierarchy = "time"
-    show_full_result_count = False
+    search_help_text = f"Among the latest {SEARCHED:,} entries."
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet[Any], search_term: str
+    ) -> tuple[models.QuerySet[Any], bool]:
+        if search_term.strip():
+            last = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+            queryset = queryset.filter(pk__gt=last - SEARCHED)
+        return super().get_search_results(request, queryset, search_term)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -69,6 +69,7 @@ class AuditEntry(models.Model):
         indexes = [
             models.Index(fields=["tenant_id", "-id"], name="audit_tenant"),
             models.Index(fields=["tenant_id", "action", "-id"], name="audit_tenant_action"),
+            models.Index(fields=["tenant_id", "time"], name="audit_tenant_time"),
             models.Index(fields=["object_id", "-id"], name="audit_object"),
         ]
 

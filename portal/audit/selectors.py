@@ -15,6 +15,8 @@ from portal.audit.models import AuditEntry
 from portal.tenants.models import Tenant
 
 PAGE_SIZE = 50
+SKEW = timedelta(hours=1)
+"""No transaction lasts as long: of two entries further apart the earlier has the smaller id."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,19 @@ def list_entries(tenant: Tenant, chosen: AuditFilter | None = None) -> QuerySet[
     if chosen.target:
         entries = entries.filter(Q(object_label__icontains=chosen.target) | Q(object_id=chosen.target))
     if chosen.since:
-        entries = entries.filter(time__gte=_midnight(chosen.since))
+        since = _midnight(chosen.since)
+        entries = entries.filter(time__gte=since, **_id_bound(tenant, "gt", time__lt=since - SKEW))
     if chosen.until:
-        entries = entries.filter(time__lt=_midnight(chosen.until) + timedelta(days=1))
+        until = _midnight(chosen.until) + timedelta(days=1)
+        entries = entries.filter(time__lt=until, **_id_bound(tenant, "lt", time__gte=until + SKEW))
     return entries
+
+
+def _id_bound(tenant: Tenant, side: str, **times: datetime) -> dict[str, int]:
+    """Ids grow with time but for ``SKEW``: by them a page of days long ago is found at once, in the log's order."""
+    order = "-time" if side == "gt" else "time"
+    beyond = AuditEntry.objects.filter(tenant_id=tenant.pk, **times).order_by(order).values_list("pk", flat=True)[:1]
+    return {f"pk__{side}": pk for pk in beyond}
 
 
 def _midnight(day: date) -> datetime:

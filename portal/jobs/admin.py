@@ -1,21 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from portal.adapters.models import AdapterVersion
+from engine.events import Payload
 from portal.audit.admin import AuditedAdmin
 from portal.jobs.models import Job, JobEvent
-from portal.read_only_admin import ReadOnly, ReadOnlyInline
+from portal.large_tables_admin import CappedPaginator, RowsOfJobsAdmin
+from portal.read_only_admin import ReadOnly
 
-
-class AdapterVersionInline(ReadOnlyInline):
-    model = AdapterVersion
-    fields = ["version", "step", "rank", "size_bytes", "final", "removed", "created_at"]
+EVENT_TYPES = [kind.model_fields["type"].default for kind in get_args(get_args(Payload)[0])]
 
 
 @admin.register(Job)
 class JobAdmin(ReadOnly, AuditedAdmin):
+    """Not to be deleted: its events are kept for as long as its tenant."""
+
     list_display = [
         "name",
         "tenant",
@@ -25,27 +32,52 @@ class JobAdmin(ReadOnly, AuditedAdmin):
         "base_model",
         "created_at",
         "finished_at",
-        "events_link",
+        "more",
     ]
     list_filter = ["status", "tenant", "base_model"]
     list_select_related = ["tenant", "base_model"]
     search_fields = ["id", "name"]
     date_hierarchy = "created_at"
-    inlines = [AdapterVersionInline]
+    paginator = CappedPaginator
+    show_full_result_count = False
 
-    @admin.display(description="Events")
-    def events_link(self, job: Job) -> SafeString:
-        address = reverse("admin:jobs_jobevent_changelist")
-        return format_html('<a href="{}?job__id__exact={}">Events</a>', address, job.pk)
+    @admin.display(description="More")
+    def more(self, job: Job) -> SafeString:
+        """What there is of the job."""
+        lists = (
+            ("jobs_jobevent", "Events"),
+            ("adapters_adapterversion", "Adapters"),
+            ("rollouts_rolloutgroup", "Rollouts"),
+        )
+        links = [
+            format_html('<a href="{}?job__id__exact={}">{}</a>', reverse(f"admin:{name}_changelist"), job.pk, label)
+            for name, label in lists
+        ]
+        return format_html("{} · {} · {}", *links)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Job | None = None) -> bool:
+        return False
+
+
+class TypeFilter(admin.SimpleListFilter):
+    """By the type of events, of one job: the index is by job and type."""
+
+    title = "type"
+    parameter_name = "type"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in EVENT_TYPES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[JobEvent]) -> QuerySet[JobEvent]:
+        return queryset.filter(type=self.value()) if self.value() else queryset
 
 
 @admin.register(JobEvent)
-class JobEventAdmin(ReadOnly, admin.ModelAdmin):
+class JobEventAdmin(RowsOfJobsAdmin):
     list_display = ["job", "seq", "type", "time"]
-    list_filter = ["type"]
-    list_select_related = ["job"]
-    search_fields = ["job__id"]
-    show_full_result_count = False
 
-    def has_delete_permission(self, request: object, obj: JobEvent | None = None) -> bool:
+    def get_list_filter(self, request: HttpRequest) -> Sequence[Any]:
+        return [TypeFilter] if self.is_of_one_job(request) else []
+
+    def has_delete_permission(self, request: HttpRequest, obj: JobEvent | None = None) -> bool:
         return False

@@ -22,8 +22,9 @@ SPARKLINE_STEPS = 60
 IDLE = TERMINAL_STATUSES | {Status.QUEUED, Status.PAUSED}
 """While it is in one of these a job does not run."""
 
-MESSAGES = Q(type__in=("status", "notice", "evaluation", "reward_error")) | Q(type="adapter", payload__final=True)
-"""Events that read as a message; steps, rollouts and adapter versions are shown as curves and lists of their own."""
+MESSAGE_TYPES = ("status", "notice", "evaluation", "reward_error")
+"""Events that read as a message, as the adapter of the result does; steps, rollouts and adapter versions are shown as
+curves and lists of their own."""
 
 
 def _events(job: Job, which: Q) -> QuerySet[JobEvent]:
@@ -37,17 +38,26 @@ def rollout_groups(job: Job, *, after: int = 0, limit: int = 12) -> tuple[list[J
 
 
 def messages(job: Job, *, limit: int = 30) -> list[JobEvent]:
-    """The latest events that read as a message, newest first."""
-    return list(_events(job, MESSAGES | Q(seq__in=_changes(job))).order_by("-seq")[:limit])
+    """The latest events that read as a message, newest first.
+
+    Type by type, each from the end of the index: together they would be looked for among all events of the job.
+    """
+    found = [event for name in MESSAGE_TYPES for event in _latest(job, name, limit)]
+    found += [event for event in _latest(job, "adapter", limit) if event.payload.get("final")]
+    return sorted([*found, *_changes(job)], key=lambda event: -event.seq)[:limit]
 
 
-def _changes(job: Job) -> list[int]:
-    """Seqs of the ``control`` events that brought other steps or another priority; pauses have events of their own."""
+def _latest(job: Job, name: str, limit: int) -> QuerySet[JobEvent]:
+    return _events(job, Q(type=name)).order_by("-seq")[:limit]
+
+
+def _changes(job: Job) -> list[JobEvent]:
+    """The ``control`` events that brought other steps or another priority; pauses have events of their own."""
     found, before = [], (job.spec["training"]["steps"], 0)
-    for seq, payload in _events(job, Q(type="control")).order_by("seq").values_list("seq", "payload"):
-        after = (payload["steps"], payload["priority"])
+    for event in _events(job, Q(type="control")).order_by("seq"):
+        after = (event.payload["steps"], event.payload["priority"])
         if after != before:
-            found.append(seq)
+            found.append(event)
         before = after
     return found
 

@@ -84,7 +84,10 @@ class Taken:
 
     def write(self) -> None:
         """Usage is added to what was spent before."""
-        record_versions(events=[event for event in self._events if event.type in ("adapter", "adapter_removed")])
+        record_versions(
+            events=[event for event in self._events if event.type in ("adapter", "adapter_removed")],
+            tenant_ids={job.pk: job.tenant_id for job in self._by_job},
+        )
         _record(self._events)
         record_usage(spent=[(job, sum_events(events)) for job, events in self._by_job.items()])
         self._events, self._by_job = [], {}

@@ -6,7 +6,7 @@ Invariant: a fixed number of queries, whatever the tenant owns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from portal.jobs.models import OPEN_STATUSES, Job, JobEvent, Status
 from portal.jobs.selectors import list_jobs
 from portal.tenants.models import Tenant
 from portal.tenants.selectors import list_api_tokens
-from portal.usage.meters import list_limited_meters
+from portal.usage.meters import Meter
 from portal.usage.wording import reset_date
 
 FAILED_SHOWN_FOR = timedelta(days=7)
@@ -43,12 +43,12 @@ class Attention:
     when: datetime | None = None
 
 
-def list_attention(tenant: Tenant, user: User) -> list[Attention]:
-    """Urgent ones first."""
+def list_attention(tenant: Tenant, user: User, meters: Iterable[Meter]) -> list[Attention]:
+    """Urgent ones first; ``meters`` are the tenant's limited ones."""
     found = [
         *_failed_jobs(tenant),
         *_job_warnings(tenant),
-        *_limits(tenant),
+        *_limits(meters),
         *_uploads(tenant),
         *_tokens(tenant, user),
     ]
@@ -98,8 +98,8 @@ def _job_warnings(tenant: Tenant) -> Iterator[Attention]:
         )
 
 
-def _limits(tenant: Tenant) -> Iterator[Attention]:
-    for meter in list_limited_meters(tenant):
+def _limits(meters: Iterable[Meter]) -> Iterator[Attention]:
+    for meter in meters:
         if meter.level in ("warning", "reached"):
             reached = "has been reached" if meter.is_reached else f"is used up to {meter.percent} %"
             resets = f"It starts anew on {reset_date(meter)}. " if meter.resets_at else ""

@@ -62,14 +62,15 @@ def _context(request: TenantRequest) -> dict[str, Any]:
     finished = list(jobs.filter(status__in=TERMINAL_STATUSES)[:SHOWN_FINISHED])
     histories = reward_histories([*active, *finished])
     adapters = list_adapter_versions(tenant).filter(final=True, removed=False)[:SHOWN_ADAPTERS]
+    meters = list_limited_meters(tenant)
     checklist = _checklist(tenant, has_jobs=bool(active or finished), has_adapters=bool(adapters))
     return {
         "active_jobs": [{"job": job, "rewards": histories[job.pk]} for job in active],
         "more_active_jobs": more,
         "finished_jobs": [{"job": job, "rewards": histories[job.pk]} for job in finished],
         "adapters": adapters,
-        "attention": list_attention(tenant, request.user),
-        "meters": list_limited_meters(tenant),
+        "attention": list_attention(tenant, request.user, meters),
+        "meters": meters,
         "checklist": checklist,
         "checklist_done": all(item["done"] for item in checklist),
         "checklist_count": sum(item["done"] for item in checklist),

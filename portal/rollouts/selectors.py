@@ -1,8 +1,8 @@
 """Reads of rollouts; every function takes a job, or jobs, that the caller has found for its tenant.
 
 Every page of a list costs the same number of queries, however many rollouts a job has: pages follow a cursor (the seq
-of the group), and filters that have to look into the text or the rewards look at ``WINDOW`` events at most, then say
-how far they came.
+of the group), and filters that have to look into the text or the rewards look at ``WINDOW`` groups at most, of those
+the other filters leave, then say how far they came.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from portal.jobs.models import Job
 from portal.rollouts.models import Episode, RolloutGroup
 
 PAGE_SIZE = 20
-WINDOW = 20_000
-"""Events of a job that one page of a search looks at."""
+WINDOW = 4_000
+"""Groups that one page of a search looks at."""
 OCCURRENCES = 200
 """Of one prompt in one job, at most so many are listed."""
 RECENT = 500
@@ -62,18 +62,26 @@ class Page:
 def list_groups(job: Job, filters: Filters, *, before: int | None = None, limit: int = PAGE_SIZE) -> Page:
     """The newest groups below the cursor ``before``."""
     top = min(before, job.last_seq + 1) if before is not None else job.last_seq + 1
-    bottom = max(0, top - 1 - WINDOW) if filters.searches else 0
-    groups = _matching(job, filters).filter(seq__lt=top, seq__gt=bottom)
-    found = list(groups.order_by("-seq").prefetch_related("episodes")[: limit + 1])
+    groups = _by_index(job, filters).filter(seq__lt=top).order_by("-seq")
+    reached = _end_of_window(groups) if filters.searches else None
+    if reached is not None:
+        groups = groups.filter(seq__gte=reached[0])
+    found = list(_searched(groups, filters).prefetch_related("episodes")[: limit + 1])
     if len(found) > limit:
         return Page(found[:limit], before=found[limit - 1].seq, searched_to=None)
-    if not bottom:
+    if reached is None:
         return Page(found, before=None, searched_to=None)
-    reached = RolloutGroup.objects.filter(job=job, seq__gt=bottom).order_by("seq").first()
-    return Page(found, before=bottom + 1, searched_to=reached.step if reached else None)
+    return Page(found, before=reached[0], searched_to=reached[1])
 
 
-def _matching(job: Job, filters: Filters) -> QuerySet[RolloutGroup]:
+def _end_of_window(groups: QuerySet[RolloutGroup]) -> tuple[int, int] | None:
+    """Seq and step of the last group a search looks at now; None where it looks at all that are left."""
+    edge = list(groups.values_list("seq", "step")[WINDOW - 1 : WINDOW + 1])
+    return edge[0] if len(edge) == 2 else None
+
+
+def _by_index(job: Job, filters: Filters) -> QuerySet[RolloutGroup]:
+    """What is read in the order of an index, as far as it is wanted."""
     groups = RolloutGroup.objects.filter(job=job)
     if filters.step is not None:
         groups = groups.filter(step=filters.step)
@@ -81,6 +89,11 @@ def _matching(job: Job, filters: Filters) -> QuerySet[RolloutGroup]:
         groups = groups.filter(errors__gt=0)
     if filters.prompt:
         groups = groups.filter(prompt_digest=filters.prompt)
+    return groups
+
+
+def _searched(groups: QuerySet[RolloutGroup], filters: Filters) -> QuerySet[RolloutGroup]:
+    """What a look at the episodes leaves."""
     if filters.min_reward is not None or filters.max_reward is not None:
         groups = groups.filter(Exists(_in_range(filters).filter(group=OuterRef("pk"))))
     if filters.text:

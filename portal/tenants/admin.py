@@ -58,10 +58,10 @@ class TenantAdmin(ReasonedAdmin):
         jobs, entries = reverse("admin:jobs_job_changelist"), reverse("admin:audit_auditentry_changelist")
         return format_html(
             '<a href="{}">Invite</a> · <a href="{}">Quotas</a> · '
-            '<a href="{}?tenant__id__exact={}">Jobs</a> · <a href="{}?q={}">Audit log</a>',
+            '<a href="{}?tenant__id__exact={}">Jobs</a> · <a href="{}?tenant_id={}">Audit log</a>',
             reverse("admin:tenants_tenant_invite", args=[tenant.pk]),
             reverse("admin:usage_tenantquotas_change", args=[tenant.pk]),
-            jobs, tenant.pk, entries, tenant.name,
+            jobs, tenant.pk, entries, tenant.pk,
         )  # fmt: skip
 
     def get_urls(self) -> list[URLPattern]:

@@ -24,13 +24,15 @@ from portal.environments.models import tenant_folder
 from portal.errors import Conflict, FieldError, InvalidInput
 from portal.jobs.models import OPEN_STATUSES, Job, JobEvent
 from portal.jobs.services import cancel_all_jobs
+from portal.progress.models import StepRecord
+from portal.rollouts.models import RolloutGroup
 from portal.tenants.models import Tenant
 from portal.tenants.services import require_owner
 
 logger = logging.getLogger(__name__)
 
 GRACE = timedelta(days=7)
-EVENTS_AT_ONCE = 2_000
+ROWS_AT_ONCE = 2_000
 
 
 @transaction.atomic
@@ -78,7 +80,7 @@ def purge_due_tenants(*, now: datetime | None = None, seconds: float = 10.0) -> 
         if Job.objects.filter(tenant=tenant, status__in=OPEN_STATUSES).exists():
             logger.info("Tenant %s is not removed yet: it has jobs that have not ended", tenant.pk)
             continue
-        while _delete_some_events(tenant):
+        while _delete_some_rows(tenant):
             if time.monotonic() > deadline:
                 return True
         _remove_files(tenant)
@@ -88,11 +90,14 @@ def purge_due_tenants(*, now: datetime | None = None, seconds: float = 10.0) -> 
     return False
 
 
-def _delete_some_events(tenant: Tenant) -> bool:
-    """In small transactions: other writers wait for each on SQLite."""
-    some = list(JobEvent.objects.filter(job__tenant=tenant).values_list("pk", flat=True)[:EVENTS_AT_ONCE])
-    JobEvent.objects.filter(pk__in=some).delete()
-    return bool(some)
+def _delete_some_rows(tenant: Tenant) -> bool:
+    """Of what there are millions of, in small transactions: other writers wait for each on SQLite."""
+    for model in (RolloutGroup, JobEvent, StepRecord):
+        some = list(model.objects.filter(job__tenant=tenant).order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE])
+        if some:
+            model.objects.filter(pk__in=some).delete()  # groups with their episodes
+            return True
+    return False
 
 
 def _remove_files(tenant: Tenant) -> None:
@@ -103,12 +108,16 @@ def _remove_files(tenant: Tenant) -> None:
         others = DatasetVersion.objects.filter(sha256=version.sha256).exclude(dataset__tenant=tenant)
         if not others.exists() and not _is_fresh(version.path):
             version.path.unlink(missing_ok=True)
-    for adapter in AdapterVersion.objects.filter(job__tenant=tenant):
-        folder = Path(adapter.path)
+    removed = set()
+    for job_id, path in (
+        AdapterVersion.objects.filter(tenant=tenant).order_by().values_list("job_id", "path").iterator()
+    ):
+        folder = Path(path)
         # The engine keeps all of a job in one folder, named by its id.
-        owned = next((each for each in (folder, *folder.parents) if each.name == adapter.job_id.hex), None)
-        if owned is not None:
+        owned = next((each for each in (folder, *folder.parents) if each.name == job_id.hex), None)
+        if owned is not None and owned not in removed:
             shutil.rmtree(owned, ignore_errors=True)
+            removed.add(owned)
 
 
 def _is_fresh(path: Path) -> bool:

@@ -68,7 +68,7 @@ def write_part(archive: zipfile.ZipFile, tenant: Tenant, part: list[Any]) -> Non
         case ["rewards"]:
             _write_json(archive, "rewards.json", [_reward(each) for each in tenant.reward_functions.all()])
         case ["adapters"]:
-            adapters = AdapterVersion.objects.filter(job__tenant=tenant).order_by("created_at")
+            adapters = AdapterVersion.objects.filter(tenant=tenant).order_by("created_at")
             fields = ["id", "name", "job_id", "version", "step", "rank", "sha256", "size_bytes", "final", "removed"]
             _write_json(archive, "adapters.json", list(adapters.values(*fields, "created_at")))
         case ["environments"]:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from portal.audit.admin import AuditedAdmin
+from portal.large_tables_admin import LargeTableAdmin
 from portal.read_only_admin import NoAdd, ReadOnly
 from portal.tenants.selectors import find_tenant
 from portal.usage.forms import QuotasForm
@@ -67,7 +68,7 @@ class QuotaNoticeAdmin(ReadOnly, admin.ModelAdmin):
 
 
 @admin.register(UsageRecord)
-class UsageRecordAdmin(ReadOnly, admin.ModelAdmin):
+class UsageRecordAdmin(LargeTableAdmin):
     list_display = [
         "day",
         "tenant",
@@ -79,5 +80,3 @@ class UsageRecordAdmin(ReadOnly, admin.ModelAdmin):
     ]
     list_filter = ["tenant"]
     list_select_related = ["tenant"]
-    date_hierarchy = "day"
-    show_full_result_count = False

@@ -127,7 +127,7 @@ def sum_storage(tenant: Tenant) -> int:
     files = DatasetVersion.objects.filter(dataset__tenant=tenant).values("sha256", "size_bytes").distinct()
     drafts = DatasetUpload.objects.filter(tenant=tenant, version=None)
     documents = DocumentSet.objects.filter(tenant=tenant)
-    adapters = AdapterVersion.objects.filter(job__tenant=tenant, removed=False)
+    adapters = AdapterVersion.objects.filter(tenant=tenant, removed=False).order_by()
     stored = (files, drafts, documents, adapters)
     return sum(each.aggregate(total=Sum("size_bytes"))["total"] or 0 for each in stored)
 

@@ -102,6 +102,8 @@ class Delivery(Outgoing):
         indexes = [
             models.Index(fields=["endpoint", "-created_at"]),
             models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="delivery_due"),
+            models.Index(fields=["-created_at"], name="delivery_newest"),
+            models.Index(fields=["finished_at"], name="delivery_finished"),
         ]
 
     def __str__(self) -> str:
@@ -143,7 +145,11 @@ class Mail(Outgoing):
     class Meta:
         ordering = ["-created_at"]
         constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_mail_of_an_occurrence")]
-        indexes = [models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="mail_due")]
+        indexes = [
+            models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="mail_due"),
+            models.Index(fields=["-created_at"], name="mail_newest"),
+            models.Index(fields=["finished_at"], name="mail_finished"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.subject} to {self.user_id}"

@@ -104,7 +104,7 @@ def test_a_job_that_has_not_ended_is_waited_for(ours):
 
 
 def test_a_long_removal_goes_on_in_the_next_call(ours, monkeypatch):
-    monkeypatch.setattr("portal.tenants.deletion.EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr("portal.tenants.deletion.ROWS_AT_ONCE", 1)
     delete(ours)
     end(ours.job)
     calls = 1
