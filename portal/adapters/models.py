@@ -39,10 +39,10 @@ class AdapterVersion(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "version"], name="adapter_version_of_job")]
         indexes = [
             models.Index(fields=["tenant", "-created_at", "-id"], name="adapter_newest_of_tenant"),
-            models.Index(fields=["-created_at"], name="adapter_newest"),
+            models.Index(fields=["-created_at", "-id"], name="adapter_newest"),
             # The page's list, results first; with the size, so that a tenant's storage is added up from it alone.
             models.Index(
-                fields=["tenant", "-final", "-created_at", "size_bytes"],
+                fields=["tenant", "-final", "-created_at", "size_bytes", "removed"],
                 condition=models.Q(removed=False),
                 name="adapter_kept_of_tenant",
             ),

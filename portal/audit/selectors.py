@@ -89,7 +89,9 @@ def read_page(
 
 def list_actions(tenant: Tenant) -> list[str]:
     """The actions there are entries of, to choose from."""
-    return sorted(set(AuditEntry.objects.filter(tenant_id=tenant.pk).values_list("action", flat=True).distinct()))
+    # Without the model's order, which would make every entry a different one.
+    entries = AuditEntry.objects.filter(tenant_id=tenant.pk).order_by()
+    return sorted(entries.values_list("action", flat=True).distinct())
 
 
 def render_entry(entry: AuditEntry) -> dict[str, Any]:

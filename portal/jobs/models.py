@@ -101,8 +101,9 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-created_at", "-id"], name="job_newest_of_tenant"),
             models.Index(fields=["tenant", "status", "-created_at", "-id"], name="job_newest_of_status"),
             models.Index(fields=["tenant", "status", "-finished_at"], name="job_last_finished"),
-            # Over all tenants, for what looks every few seconds at the jobs that have not ended.
+            # Over all tenants: for what looks every few seconds at the jobs that have not ended, and for operators.
             models.Index(fields=["status", "created_at"], name="job_by_status"),
+            models.Index(fields=["-created_at", "-id"], name="job_newest"),
         ]
         constraints = [
             models.UniqueConstraint(

@@ -61,7 +61,8 @@ def _context(request: TenantRequest) -> dict[str, Any]:
     more = unfinished.count() - len(active) if len(active) == SHOWN_ACTIVE else 0
     finished = list(jobs.filter(status__in=TERMINAL_STATUSES)[:SHOWN_FINISHED])
     histories = reward_histories([*active, *finished])
-    adapters = list_adapter_versions(tenant).filter(final=True, removed=False)[:SHOWN_ADAPTERS]
+    results = list_adapter_versions(tenant).filter(final=True, removed=False)
+    adapters = results.order_by("-final", "-created_at")[:SHOWN_ADAPTERS]  # the order of an index
     meters = list_limited_meters(tenant)
     checklist = _checklist(tenant, has_jobs=bool(active or finished), has_adapters=bool(adapters))
     return {

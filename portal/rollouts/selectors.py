@@ -18,7 +18,7 @@ from portal.jobs.models import Job
 from portal.rollouts.models import Episode, RolloutGroup
 
 PAGE_SIZE = 20
-WINDOW = 4_000
+WINDOW = 10_000
 """Groups that one page of a search looks at."""
 OCCURRENCES = 200
 """Of one prompt in one job, at most so many are listed."""

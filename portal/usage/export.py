@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.db.models import Q
 
 from portal.tenants.models import Tenant
 from portal.usage.models import UsageRecord
@@ -33,14 +34,18 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 async def stream_csv(tenant: Tenant, period: Period) -> AsyncIterator[str]:
     """The file, a page of records at a time: none waits in memory, no cursor stays open while the client reads."""
     yield _csv_text([COLUMNS])
-    after = 0
-    while page := await sync_to_async(_page)(tenant, period, after):
+    last = None
+    while page := await sync_to_async(_page)(tenant, period, last):
         yield _csv_text(_row(record) for record in page)
-        after = page[-1].pk
+        last = page[-1]
 
 
-def _page(tenant: Tenant, period: Period, after: int) -> list[UsageRecord]:
-    return list(list_records(tenant, period).filter(pk__gt=after).order_by("pk")[:PAGE])
+def _page(tenant: Tenant, period: Period, last: UsageRecord | None) -> list[UsageRecord]:
+    """The records that follow ``last``, in the order of an index: each page begins where the one before ended."""
+    records = list_records(tenant, period)
+    if last is not None:
+        records = records.filter(Q(day__gt=last.day) | Q(pk__gt=last.pk), day__gte=last.day)
+    return list(records.order_by("day", "pk")[:PAGE])
 
 
 def _row(record: UsageRecord) -> list[Any]:

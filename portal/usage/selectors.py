@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -36,17 +37,20 @@ def list_records(tenant: Tenant, period: Period) -> QuerySet[UsageRecord]:
     return UsageRecord.objects.filter(tenant=tenant, day__range=(period.first, period.last))
 
 
-def get_totals(tenant: Tenant, period: Period) -> Totals:
-    sums = _records(tenant, period).aggregate(**SUMS, jobs=Count("job_id", distinct=True))
-    return Totals(**{name: value or 0 for name, value in sums.items()})
-
-
 def list_days(tenant: Tenant, period: Period) -> dict[date, Totals]:
     """Every day of the period, those without usage too, in order."""
     found = _records(tenant, period).values("day").annotate(**SUMS, jobs=Count("job_id", distinct=True))
     rows: list[dict[str, Any]] = [dict(row) for row in found.order_by("day")]
     by_day = {row.pop("day"): Totals(**row) for row in rows}
     return {day: by_day.get(day, Totals()) for day in period.days}
+
+
+def get_totals(tenant: Tenant, period: Period, days: Mapping[date, Totals] | None = None) -> Totals:
+    """Of the whole period; ``days`` where ``list_days`` was asked already. A job that ran on several days counts
+    once."""
+    days = list_days(tenant, period) if days is None else days
+    sums = {name: sum(getattr(day, name) for day in days.values()) for name in SUMS}
+    return Totals(**sums, jobs=_records(tenant, period).aggregate(jobs=Count("job_id", distinct=True))["jobs"])
 
 
 def list_usage_by_job(tenant: Tenant, period: Period) -> QuerySet[Any, Any]:

@@ -39,7 +39,7 @@ def overview(request: TenantRequest) -> HttpResponse:
         "period": period,
         "earlier": period.previous if _has_usage_before(request, period) else None,
         "later": None if period.first >= Period.of().first else period.following,
-        "totals": selectors.get_totals(tenant, period),
+        "totals": selectors.get_totals(tenant, period, days),
         "meters": list_meters(tenant),
         "quotas": quotas,
         "metric": metric,

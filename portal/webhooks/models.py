@@ -102,7 +102,7 @@ class Delivery(Outgoing):
         indexes = [
             models.Index(fields=["endpoint", "-created_at"]),
             models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="delivery_due"),
-            models.Index(fields=["-created_at"], name="delivery_newest"),
+            models.Index(fields=["-created_at", "-id"], name="delivery_newest"),
             models.Index(fields=["finished_at"], name="delivery_finished"),
         ]
 
@@ -147,7 +147,7 @@ class Mail(Outgoing):
         constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_mail_of_an_occurrence")]
         indexes = [
             models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="mail_due"),
-            models.Index(fields=["-created_at"], name="mail_newest"),
+            models.Index(fields=["-created_at", "-id"], name="mail_newest"),
             models.Index(fields=["finished_at"], name="mail_finished"),
         ]
 

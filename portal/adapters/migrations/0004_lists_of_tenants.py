@@ -22,11 +22,11 @@ class Migration(migrations.Migration):
             "adapterversion",
             models.Index(fields=["tenant", "-created_at", "-id"], name="adapter_newest_of_tenant"),
         ),
-        migrations.AddIndex("adapterversion", models.Index(fields=["-created_at"], name="adapter_newest")),
+        migrations.AddIndex("adapterversion", models.Index(fields=["-created_at", "-id"], name="adapter_newest")),
         migrations.AddIndex(
             "adapterversion",
             models.Index(
-                fields=["tenant", "-final", "-created_at", "size_bytes"],
+                fields=["tenant", "-final", "-created_at", "size_bytes", "removed"],
                 condition=models.Q(removed=False),
                 name="adapter_kept_of_tenant",
             ),

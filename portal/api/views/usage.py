@@ -101,7 +101,7 @@ class UsageView(ApiView):
         days = selectors.list_days(self.tenant, period)
         usage = {
             "month": str(period),
-            "totals": selectors.get_totals(self.tenant, period),
+            "totals": selectors.get_totals(self.tenant, period, days),
             "days": [{"day": day, **vars(totals)} for day, totals in days.items()],
             "members": selectors.list_usage_by_member(self.tenant, period),
         }

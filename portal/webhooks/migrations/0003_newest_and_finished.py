@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [("webhooks", "0002_sealed_secrets")]
     operations = [
-        migrations.AddIndex(model, models.Index(fields=[field], name=f"{model}_{name}"))
+        migrations.AddIndex(model, models.Index(fields=fields, name=f"{model}_{name}"))
         for model in ("delivery", "mail")
-        for field, name in (("-created_at", "newest"), ("finished_at", "finished"))
+        for fields, name in ((["-created_at", "-id"], "newest"), (["finished_at"], "finished"))
     ]

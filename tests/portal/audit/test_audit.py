@@ -9,11 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from portal.audit.models import ActorKind, AppendOnlyError, AuditEntry
-from portal.audit.selectors import AuditFilter, list_entries, read_page
+from portal.audit.selectors import AuditFilter, list_actions, list_entries, read_page
 from portal.audit.services import MASK, mask_secrets, record_change
 from portal.datasets.services import create_dataset_version
 from portal.errors import QuotaExceeded
@@ -21,6 +22,7 @@ from portal.jobs.services import cancel_job, create_job, pause_job
 from portal.tenants.models import Role, Tenant
 from portal.tenants.services import add_member, create_user
 from tests.portal.factories import jsonl
+from tests.portal.plans import assert_follows_index, only_sqlite
 
 
 def actions(tenant):
@@ -226,3 +228,51 @@ def test_the_api(api, ours):
     assert found["entries"][0]["id"] > rest["entries"][0]["id"]
     assert api.get("/api/v1/audit/?action=job").json()["entries"][0]["object"]["label"] == "first job"
     assert api.get("/api/v1/audit/?before=x").status_code == 400
+
+
+def test_days_long_ago_are_found_by_the_ids_of_their_time(ours):
+    """Ten days of one entry each; two entries of a day may have their ids the other way round."""
+    entries = list(list_entries(ours.tenant).order_by("pk"))
+    today = datetime.now(UTC).replace(hour=12)
+    for number, entry in enumerate(reversed(entries)):
+        QuerySet(AuditEntry).filter(pk=entry.pk).update(time=today - timedelta(days=number))
+    older, newer = entries[2], entries[3]
+    QuerySet(AuditEntry).filter(pk=older.pk).update(time=today - timedelta(days=len(entries) - 4))
+    day = older_day = (today - timedelta(days=len(entries) - 4)).date()
+    found = list_entries(ours.tenant, AuditFilter(since=day, until=older_day))
+    assert list(found) == [newer, older]
+    assert list(list_entries(ours.tenant, AuditFilter(until=day))) == list(reversed(entries[:4]))
+    assert list(list_entries(ours.tenant, AuditFilter(since=day))) == list(reversed(entries[2:]))
+
+
+@only_sqlite
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        AuditFilter(),
+        AuditFilter(action="job.created"),
+        AuditFilter(since=date(2024, 1, 1), until=date(2024, 1, 2)),
+        AuditFilter(until=date(2024, 1, 2)),
+    ],
+    ids=str,
+)
+def test_a_page_of_the_log_is_read_from_an_index_in_order(ours, chosen):
+    assert_follows_index(list_entries(ours.tenant, chosen)[:51])
+
+
+@only_sqlite
+def test_where_a_day_begins_is_looked_up_in_an_index(ours):
+    times = AuditEntry.objects.filter(tenant_id=ours.tenant.pk, time__lt=datetime.now(UTC))
+    assert_follows_index(times.order_by("-time").values_list("pk")[:1], "audit_tenant_time")
+
+
+def test_each_action_is_offered_once(ours):
+    with transaction.atomic():
+        for _ in range(3):
+            record_change(tenant=ours.tenant, user=ours.user, action="job.changed", target=ours.job)
+    with CaptureQueriesContext(connection) as captured:
+        offered = list_actions(ours.tenant)
+    assert offered == sorted(set(offered)) and "job.changed" in offered
+    with connection.cursor() as cursor:
+        cursor.execute(captured[0]["sql"])
+        assert len(cursor.fetchall()) == len(offered)
