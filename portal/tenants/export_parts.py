@@ -25,7 +25,7 @@ from portal.rewards.models import RewardFunction
 from portal.tenants.models import Tenant
 
 ROWS = 2_000
-"""Of one part: jobs, or entries of the audit log."""
+"""Of one part: jobs, those whose adapter versions it holds, or entries of the audit log."""
 EVENTS = 5_000
 STORED_BYTES = 64 * 1024 * 1024
 """Larger files are not compressed: a part has to be written well within the time limit of a Celery task."""
@@ -37,7 +37,7 @@ datasets/         every version as JSON lines, as it is trained on
 environments.json documents and the names of tokens; documents/: the documents
 rewards.json      every reward function with its versions
 jobs/<id>/        job.json: settings, state, last metrics; events-*.jsonl: all its events in order
-adapters.json     adapter versions with sha256; their files are downloaded one by one, from the portal
+adapters-*.jsonl  adapter versions with sha256; their files are downloaded one by one, from the portal
 usage.jsonl       what each job spent on each day
 webhooks.json     webhook endpoints, without their secrets
 audit-*.jsonl     the audit log, oldest first
@@ -46,12 +46,14 @@ audit-*.jsonl     the audit log, oldest first
 
 def plan_parts(tenant: Tenant) -> list[list[Any]]:
     """The parts in the order they are written."""
-    parts: list[list[Any]] = [["about"], ["rewards"], ["adapters"], ["environments"], ["usage"], ["webhooks"]]
+    parts: list[list[Any]] = [["about"], ["rewards"], ["environments"], ["usage"], ["webhooks"]]
     parts += [["documents", str(pk)] for pk in tenant.document_sets.values_list("pk", flat=True)]
     versions = DatasetVersion.objects.filter(dataset__tenant=tenant).order_by("dataset__name", "number")
     parts += [["dataset", str(pk)] for pk in versions.values_list("pk", flat=True)]
     jobs = list(Job.objects.filter(tenant=tenant).order_by("created_at").values_list("pk", "last_seq"))
-    parts += [["jobs", [str(pk) for pk, _ in some]] for some in _chunks(jobs, ROWS)]
+    for number, some in enumerate(_chunks(jobs, ROWS), start=1):
+        ids = [str(pk) for pk, _ in some]
+        parts += [["jobs", ids], ["adapters", number, ids]]
     for pk, last_seq in jobs:
         parts += [["events", str(pk), first, min(first + EVENTS, last_seq)] for first in range(0, last_seq, EVENTS)]
     entries = list(AuditEntry.objects.filter(tenant_id=tenant.pk).order_by("pk").values_list("pk", flat=True))
@@ -67,10 +69,10 @@ def write_part(archive: zipfile.ZipFile, tenant: Tenant, part: list[Any]) -> Non
             _write_json(archive, "tenant.json", _about(tenant))
         case ["rewards"]:
             _write_json(archive, "rewards.json", [_reward(each) for each in tenant.reward_functions.all()])
-        case ["adapters"]:
-            adapters = AdapterVersion.objects.filter(tenant=tenant).order_by("created_at")
+        case ["adapters", number, ids]:
+            adapters = AdapterVersion.objects.filter(tenant=tenant, job__in=ids).order_by("job_id", "version")
             fields = ["id", "name", "job_id", "version", "step", "rank", "sha256", "size_bytes", "final", "removed"]
-            _write_json(archive, "adapters.json", list(adapters.values(*fields, "created_at")))
+            _write_lines(archive, f"adapters-{number:04}.jsonl", adapters.values(*fields, "created_at").iterator())
         case ["environments"]:
             documents = list(tenant.document_sets.values("id", "name", "sha256", "documents", "created_at"))
             tokens = list(tenant.environment_tokens.values("id", "name", "created_at", "changed_at"))

@@ -37,7 +37,7 @@ def test_everything_of_the_tenant_and_nothing_else(ours, theirs):
     assert [event["seq"] for event in events] == [1, 2, 3]
     (rows,) = [text[name] for name in names if name.startswith("datasets/") and name.endswith("v1.jsonl")]
     assert rows.encode() == ours.dataset_version.path.read_bytes()
-    assert json.loads(text["adapters.json"])[0]["name"] == ours.adapter.name
+    assert json.loads(text["adapters-0001.jsonl"])["name"] == ours.adapter.name
     assert json.loads(text["tenant.json"])["members"][0]["user__email"] == "ours@example.org"
     assert "job.created" in text["audit-0001.jsonl"]
     everything = "".join(text.values())

@@ -11,15 +11,18 @@ from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.test.utils import CaptureQueriesContext
 
 from engine.events import EventBatch, Span
 from portal.jobs.services import ingest_events
 from portal.tenants.services import add_member, create_user
 from portal.usage import selectors
+from portal.usage.export import _page
 from portal.usage.models import UsageRecord
 from portal.usage.periods import Period
 from tests.portal.factories import START, build_owned, evaluation, make_events, step
 from tests.portal.jobs.test_create import create, ensure_bundled_base_model
+from tests.portal.plans import only_sqlite
 
 NOVEMBER = Period(date(2023, 11, 1))
 """``START`` is 2023-11-14 22:13:20 UTC."""
@@ -213,3 +216,25 @@ def test_periods():
     assert december.resets_at == datetime(2027, 1, 1, tzinfo=UTC) and december.last == date(2026, 12, 31)
     assert Period.of(datetime(2026, 12, 31, 23, 59, tzinfo=UTC)) == december
     assert Period.parse("2026-12") == december and Period.parse("2026-1x") is None
+
+
+def test_the_export_goes_by_day_page_after_page(browser, ours, monkeypatch):
+    """Pages of two: each begins where the one before ended, in the middle of a day too."""
+    monkeypatch.setattr("portal.usage.export.PAGE", 2)
+    days = [5, 1, 1, 5, 1, 3]
+    UsageRecord.objects.bulk_create(
+        UsageRecord(tenant=ours.tenant, job_name=f"job {number}", day=date(2023, 10, day))
+        for number, day in enumerate(days)
+    )
+    rows = list(csv.DictReader(read(browser.get("/usage/export.csv?month=2023-10")).decode().splitlines()))
+    assert [row["job"] for row in rows] == [f"job {number}" for number in (1, 2, 4, 5, 0, 3)]
+
+
+@only_sqlite
+def test_a_page_of_the_export_is_read_from_an_index(ours):
+    with CaptureQueriesContext(connection) as captured:
+        _page(ours.tenant, NOVEMBER, UsageRecord(pk=1, day=date(2023, 11, 2)))
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN QUERY PLAN " + captured[-1]["sql"])
+        plan = " ".join(row[3] for row in cursor.fetchall())
+    assert "USING INDEX usage_usage_tenant" in plan and "TEMP B-TREE" not in plan
