@@ -4,7 +4,8 @@ vLLM draws with a random number for every token of the vocabulary, writes out al
 drawn one among them: with 128 sequences and 49k tokens a sixth of a decoding step, for results that nobody reads. Here
 a row takes one number, drawn from its request's generator, so that its draws depend on its seed alone, and the kernel
 spreads it over the vocabulary. The tokens then race, as with vLLM: logits that differ by rounding, as they do with what
-else is in the batch, all but never draw another token. Requests that ask for more than that (truncation of the distribution, other tokens' log-probabilities) are sampled as vLLM does it.
+else is in the batch, all but never draw another token. Requests that ask for more than that (truncation of the
+distribution, other tokens' log-probabilities) are sampled as vLLM does it.
 """
 
 from __future__ import annotations
