@@ -91,7 +91,8 @@ def find_invitation(secret: str) -> Invitation | None:
 
 
 def list_exports(tenant: Tenant) -> QuerySet[TenantExport]:
-    return TenantExport.objects.filter(tenant=tenant)
+    """Without their plans, which name every job."""
+    return TenantExport.objects.filter(tenant=tenant).defer("plan")
 
 
 def get_export(tenant: Tenant, export_id: uuid.UUID) -> TenantExport:
