@@ -250,3 +250,13 @@ def test_the_api_refuses_bad_filters_at_the_field(api: Client, many: Owned, quer
     assert answer.status_code == 400
     assert [item["field"] for item in answer.json()["error"]["fields"]] == [field]
     assert api.get(f"/api/v1/jobs/{many.job.pk}/rollouts/{10**12}/").status_code == 404
+
+
+def test_a_search_asks_for_the_episodes_of_one_group_after_another(many: Owned) -> None:
+    """Never by EXISTS, which PostgreSQL turns into a look at the episodes of every job."""
+    for filters in (Filters(text="says"), Filters(min_reward=0.5), Filters(max_reward=0.5)):
+        searched = selectors._searched(selectors._by_index(many.job, filters), filters).order_by("-seq")[:20]
+        assert "EXISTS" not in str(searched.query)
+        if connection.vendor == "sqlite":
+            plan = searched.explain()
+            assert "CORRELATED SCALAR SUBQUERY" in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan
