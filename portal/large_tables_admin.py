@@ -7,8 +7,7 @@ is searched for is the id of a job.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.core.paginator import Paginator
@@ -32,8 +31,9 @@ class CappedPaginator(Paginator):
     """Counts no further than ``COUNTED``."""
 
     @cached_property
-    def count(self) -> int:  # type: ignore[override]
-        found = self.object_list.order_by()[: COUNTED + 1].count()
+    def count(self) -> int:
+        rows = cast(QuerySet[Any], self.object_list)
+        found = rows.order_by()[: COUNTED + 1].count()
         return found if found <= COUNTED else AtLeast(COUNTED)
 
 
@@ -42,8 +42,8 @@ class LargeTableAdmin(ReadOnly, admin.ModelAdmin):
 
     paginator = CappedPaginator
     show_full_result_count = False
-    sortable_by: Sequence[str] = ()
-    ordering: Sequence[str] = ["-pk"]
+    sortable_by = ()
+    ordering = ["-pk"]
 
 
 class RowsOfJobsAdmin(LargeTableAdmin):
@@ -53,7 +53,7 @@ class RowsOfJobsAdmin(LargeTableAdmin):
     search_fields = ["job__id"]
     search_help_text = "The id of a job."
 
-    def get_ordering(self, request: HttpRequest) -> Sequence[str]:
+    def get_ordering(self, request: HttpRequest) -> Any:
         return ["job_id", "-seq"] if self.is_of_one_job(request) else ["-pk"]
 
     def is_of_one_job(self, request: HttpRequest) -> bool:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
 from django.contrib import admin
@@ -76,7 +75,7 @@ class TypeFilter(admin.SimpleListFilter):
 class JobEventAdmin(RowsOfJobsAdmin):
     list_display = ["job", "seq", "type", "time"]
 
-    def get_list_filter(self, request: HttpRequest) -> Sequence[Any]:
+    def get_list_filter(self, request: HttpRequest) -> Any:
         return [TypeFilter] if self.is_of_one_job(request) else []
 
     def has_delete_permission(self, request: HttpRequest, obj: JobEvent | None = None) -> bool:

@@ -72,8 +72,8 @@ def _deliveries_context(request: TenantRequest, endpoint: Endpoint) -> dict[str,
     deliveries = selectors.list_deliveries(request.tenant, endpoint.pk)
     # By their ids first: what is known of the latest attempt is looked up for this page alone, not for those before it.
     page = Paginator(deliveries.values_list("pk", flat=True), PAGE_SIZE).get_page(page_number(request))
-    page.object_list = list(deliveries.filter(pk__in=list(page.object_list)))
-    return {"page": page, "is_waiting": any(each.state == State.PENDING for each in page)}
+    shown = list(deliveries.filter(pk__in=list(page)))
+    return {"page": page, "deliveries": shown, "is_waiting": any(each.state == State.PENDING for each in shown)}
 
 
 @tenant_page
