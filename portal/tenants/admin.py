@@ -6,7 +6,6 @@ from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -43,7 +42,7 @@ class MembershipInline(admin.TabularInline):
 
 @admin.register(Tenant)
 class TenantAdmin(ReasonedAdmin):
-    list_display = ["name", "slug", "weight", "max_active_jobs", "largest_upload", "delete_at", "created_at", "more"]
+    list_display = ["name", "slug", "more", "weight", "max_active_jobs", "delete_at", "created_at"]
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     inlines = [MembershipInline]
@@ -52,10 +51,6 @@ class TenantAdmin(ReasonedAdmin):
         """Limits of a tenant that exists are changed on the page of its quotas, with a reason."""
         limits = ["max_active_jobs", "max_dataset_bytes", "max_dataset_rows", "max_reward_trials_per_day"]
         return limits if obj is not None else []
-
-    @admin.display(description="Largest upload", ordering="max_dataset_bytes")
-    def largest_upload(self, tenant: Tenant) -> str:
-        return filesizeformat(tenant.max_dataset_bytes)
 
     @admin.display(description="More")
     def more(self, tenant: Tenant) -> SafeString:
@@ -150,8 +145,12 @@ class ImpersonationAdmin(ReadOnly, admin.ModelAdmin):
 class ApiTokenAdmin(NoAdd, AuditedAdmin):
     """Tokens are made by their users, who alone see the secret; an operator can revoke one or let it expire."""
 
-    list_display = ("name", "prefix", "tenant", "user", "scopes", "expires_at", "last_used_at", "revoked_at")
+    list_display = ("name", "prefix", "tenant", "user", "may", "expires_at", "last_used_at", "revoked_at")
     list_filter = ["tenant"]
     list_select_related = ["tenant", "user"]
     fields = (*list_display, "created_at")
-    readonly_fields = ["name", "prefix", "tenant", "user", "scopes", "last_used_at", "created_at"]
+    readonly_fields = ["name", "prefix", "tenant", "user", "may", "last_used_at", "created_at"]
+
+    @admin.display(ordering="scopes")
+    def may(self, token: ApiToken) -> str:
+        return ", ".join(token.scopes)

@@ -126,6 +126,12 @@ def test_pages(browser, ours):
     assert ours.tenant.name == "Renamed"
 
 
+def test_nobody_is_invited_before_it(browser, ours):
+    assert "Invite somebody" in browser.get("/members/").content.decode()
+    delete(ours)
+    assert "Invite somebody" not in browser.get("/members/").content.decode()
+
+
 @pytest.mark.parametrize("page", ["", "jobs/", "datasets/", "rewards/", "environments/", "webhooks/"])
 def test_pages_offer_no_change_before_it(browser, ours, page):
     delete(ours)
