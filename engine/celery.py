@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from amqp.exceptions import ChannelError
 from celery import Celery, signals
 
 from engine.logs import configure_logging
@@ -37,6 +38,15 @@ app.conf.update(
     worker_redirect_stdouts=False,  # Ray needs the real stderr
     worker_enable_remote_control=False,
 )
+
+
+def messages_waiting(queue: str) -> int:
+    """Messages that no worker has taken yet."""
+    with app.connection_or_acquire() as connection:
+        try:
+            return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
+        except ChannelError:  # there is none before its first message, and with Redis none when it is empty
+            return 0
 
 
 @signals.setup_logging.connect

@@ -2,8 +2,10 @@
 
 vLLM draws with a random number for every token of the vocabulary, writes out all their log-probabilities and ranks the
 drawn one among them: with 128 sequences and 49k tokens a sixth of a decoding step, for results that nobody reads. Here
-a row takes one number, drawn from its request's generator, so that its draws depend on its seed alone. Requests that
-ask for more than that (truncation of the distribution, other tokens' log-probabilities) are sampled as vLLM does it.
+a row takes one number, drawn from its request's generator, so that its draws depend on its seed alone, and the kernel
+spreads it over the vocabulary. The tokens then race, as with vLLM: logits that differ by rounding, as they do with what
+else is in the batch, all but never draw another token. Requests that ask for more than that (truncation of the
+distribution, other tokens' log-probabilities) are sampled as vLLM does it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).with_suffix(".c")
 GREEDY = 1e-5
 """vLLM's bound: a temperature below is 0."""
+GREEDY_KEY, LARGEST_KEY = -1, 2**63 - 1
 
 
 @cache
@@ -28,7 +31,7 @@ def _kernel() -> Any:
     library = load_library(SOURCE, "-ffast-math")
     if library is None:
         return None
-    library.marlaas_sample.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_int64]
+    library.marlaas_sample.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
     library.marlaas_sample.restype = None
     return library.marlaas_sample
 
@@ -39,24 +42,25 @@ def draw(
     """Tokens [N] and their log-probabilities [N] at the temperatures they are drawn at, 1 where that is 0.
 
     Args:
-        logits: [N, vocabulary], fp32, contiguous.
+        logits: [N, vocabulary], fp32; rows may lie apart, as those of a padded vocabulary do.
         temperatures: [N]; 0 takes the most probable token. None: all 0.
         generators: by row; rows without one draw from torch's own.
     """
     import torch
 
     rows, width = logits.shape
-    inverses, uniforms = torch.ones(rows), torch.full((rows,), -1.0, dtype=torch.float64)
+    inverses, keys = torch.ones(rows), torch.full((rows,), GREEDY_KEY)
     if temperatures is not None:
         random = temperatures >= GREEDY
         inverses = torch.where(random, 1 / temperatures, inverses).to(torch.float32)
-        drawn = torch.rand(rows, dtype=torch.float64)
+        drawn = torch.randint(LARGEST_KEY, (rows,))
         for row, generator in generators.items():
-            drawn[row] = torch.rand(1, dtype=torch.float64, generator=generator)[0]
-        uniforms = torch.where(random, drawn, uniforms)
+            drawn[row] = torch.randint(LARGEST_KEY, (), generator=generator)
+        keys = torch.where(random, drawn, keys)
     tokens, logprobs = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
     _kernel()(
-        tokens.data_ptr(), logprobs.data_ptr(), logits.data_ptr(), inverses.data_ptr(), uniforms.data_ptr(), rows, width
+        tokens.data_ptr(), logprobs.data_ptr(), logits.data_ptr(), inverses.data_ptr(), keys.data_ptr(), rows, width,
+        logits.stride(0),
     )  # fmt: skip
     return tokens, logprobs
 
@@ -77,7 +81,7 @@ def register() -> None:
             and metadata.top_k is None
             and metadata.top_p is None
             and not any(getattr(one, "min_p_count", 1) for one in metadata.logitsprocs.argmax_invariant)
-            and logits.is_contiguous()
+            and logits.stride(1) == 1
         )
         if not served:
             return theirs(self, logits, metadata, mode)

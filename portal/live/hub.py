@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 JOIN_SECONDS = 30.0
 """How often the hub says again that it listens: a channel layer that was restarted has forgotten it."""
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.02
 """Between two reads, in which news gather."""
 MOST_WAITING = 20
 

@@ -60,7 +60,7 @@ LOADS = {
         Load("tools", steps=1, prompts=1, group=4, max_tokens=12, repeats=1, counts=(1, 2), turns=2, wait_scale=0.2),
     ),
     "quick": (
-        Load("compute", steps=3, prompts=2, group=8, max_tokens=24, repeats=1, counts=(1, 2, 8, 32)),
+        Load("compute", steps=2, prompts=2, group=8, max_tokens=24, repeats=1, counts=(1, 2, 8, 32)),
         Load(
             "tools",
             steps=1,
@@ -70,7 +70,7 @@ LOADS = {
             repeats=1,
             counts=(1, 2, 8, 32),
             turns=2,
-            wait_scale=0.5,
+            wait_scale=0.3,
         ),
     ),
     "full": (

@@ -8,9 +8,14 @@ the jobs to the last one's end.
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from engine.config import EngineConfig
 from engine.models import prepare
@@ -18,7 +23,7 @@ from tests.benchmarks.live import Engine, engine
 from tests.benchmarks.processes import side
 from tests.benchmarks.results import Results
 from tests.benchmarks.running import options, say, scratch
-from tests.benchmarks.stats import median
+from tests.benchmarks.stats import median, quantile
 from tests.benchmarks.workload import chosen_model, make_job, write_dataset
 
 
@@ -59,9 +64,12 @@ def trl_rates(results: Results, size: Size, model: Any, dataset: dict[str, Any],
     return rates
 
 
-def our_rates(bench: Engine, size: Size, model: Any, dataset: dict[str, Any]) -> dict[int, list[float]]:
-    """Steps a second of all jobs together, by their number."""
+def our_rates(
+    bench: Engine, size: Size, model: Any, dataset: dict[str, Any]
+) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+    """By the number of jobs: steps a second of all together, and the tokens sampled in a step."""
     rates: dict[int, list[float]] = {count: [] for count in size.jobs}
+    tokens: dict[int, list[float]] = {count: [] for count in size.jobs}
 
     def run(count: int, name: str, steps: int) -> float:
         jobs = [
@@ -71,14 +79,54 @@ def our_rates(bench: Engine, size: Size, model: Any, dataset: dict[str, Any]) ->
             )
             for index in range(count)
         ]  # fmt: skip
-        return count * steps / bench.run(jobs).wall()
+        done = bench.run(jobs)
+        tokens[count] += done.metrics("tokens_sampled")
+        return count * steps / done.wall()
 
     run(1, "warm-up", 1)
     for repeat in range(size.repeats):
         for count in size.jobs:
             rates[count].append(run(count, f"peers-{repeat}-{count}", size.steps))
             say(f"{count} jobs here: {rates[count][-1]:.3f} steps/s")
-    return rates
+    return rates, tokens
+
+
+def bound(results: Results, model_dir: Path, dtype: str, tokens: float) -> None:
+    """The least time of a step on this machine: its matrix products with the base's weights, at the pace at which the
+    machine does one of the shape they have. Prompts, attention, adapters and everything else are left out."""
+    import torch
+    from safetensors import safe_open
+
+    linear = head = 0
+    with safe_open(model_dir / "model.safetensors", "pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 - not a dict
+            shape = weights.get_slice(name).get_shape()
+            if "embed" in name or "lm_head" in name:
+                head = shape[0] * shape[1]
+            elif len(shape) == 2:
+                linear += shape[0] * shape[1]
+    config = json.loads((model_dir / "config.json").read_text())
+    torch.set_num_threads(psutil.cpu_count() or 1)
+    rows = torch.randn(round(tokens), config["hidden_size"]).to(getattr(torch, dtype))
+    weight = torch.randn(config["intermediate_size"], config["hidden_size"]).to(rows.dtype)
+    paces = []
+    for _ in range(60):
+        began = time.perf_counter()
+        torch.nn.functional.linear(rows, weight)
+        paces.append(2 * rows.numel() * weight.shape[0] / (time.perf_counter() - began))
+    pace = quantile(paces, 0.9)
+    sampling, training = 2 * (linear + head) * tokens, 4 * (linear + head) * tokens
+    results.table(
+        "The least time of a step", ["", "10^9 operations", "s"],
+        [
+            ["sampling", sampling / 1e9, sampling / pace],
+            ["training, forwards and backwards", training / 1e9, training / pace],
+            ["both", (sampling + training) / 1e9, (sampling + training) / pace],
+        ],
+        f"{tokens:.0f} tokens a step through the base's weights alone, at {pace / 1e9:.0f} x 10^9 operations a second, "
+        f"what this machine's processors together do of one such product in {dtype}.",
+    )  # fmt: skip
+    results.data["bound"] = {"seconds": (sampling + training) / pace, "pace": pace, "tokens": tokens}
 
 
 def main() -> None:
@@ -96,7 +144,9 @@ def main() -> None:
         with engine(folder) as bench:
             say(f"starting the engine with {model.id}")
             bench.begin(model)
-            ours = our_rates(bench, size, model, dataset)
+            ours, tokens = our_rates(bench, size, model, dataset)
+        model_dir = prepare(model, EngineConfig().models)
+        bound(results, model_dir, model.dtype, median(tokens[max(size.jobs)]))
     base = {dtype: median(rates) for dtype, rates in theirs.items()}
     rows: list[list[Any]] = [
         [f"TRL, {dtype}, 1 job", rate, 1 / rate, *(rate / base[other] for other in DTYPES)]

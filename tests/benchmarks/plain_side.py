@@ -15,8 +15,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as our trainer does: both
 
 import torch
 from peft import PeftModel
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+from engine.store import OPTIMIZER_FILE
 from tests.benchmarks.batches import count_tokens, rows_of
 from tests.benchmarks.processes import forget_peak, peak_bytes, serve
 
@@ -72,8 +74,14 @@ class PlainSide:
         return losses[trained[:, 1:]].sum()
 
     def save(self, folder: str) -> None:
-        """Write the adapter as PEFT does."""
+        """Write the adapter as PEFT does, and beside it Adam's running means of the gradients, by the same names."""
         self._model.save_pretrained(Path(folder))
+        means = {
+            name.replace(".default.", "."): self._optimizer.state[one]["exp_avg"]
+            for name, one in self._model.named_parameters()
+            if one.requires_grad
+        }
+        save_file(means, Path(folder) / OPTIMIZER_FILE)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import psutil
+
 from tests.benchmarks.live import Run
 from tests.benchmarks.results import Results
 from tests.benchmarks.spans import covered
@@ -14,14 +16,25 @@ def report(results: Results, title: str, runs: dict[str, Run]) -> None:
     """Three tables, each with all modes side by side."""
     modes = list(runs)
     jobs = len(next(iter(runs.values())).specs)
+    cores = psutil.cpu_count() or 1
+    used = {mode: sum(run.cpu_seconds.values()) for mode, run in runs.items()}
+    results.data.setdefault("cores_busy", {})[title] = {
+        mode: used[mode] / cores / run.wall() for mode, run in runs.items()
+    }
     results.table(
         f"{title}, {jobs} jobs: processor seconds by process",
         ["process", *modes],
         [
-            [kind, *(run.cpu_seconds.get(kind) for run in runs.values())]
-            for kind in sorted({kind for run in runs.values() for kind in run.cpu_seconds})
+            *(
+                [kind, *(run.cpu_seconds.get(kind) for run in runs.values())]
+                for kind in sorted({kind for run in runs.values() for kind in run.cpu_seconds})
+            ),
+            ["all", *used.values()],
+            [f"% of {cores} processors", *(100 * used[mode] / cores / run.wall() for mode, run in runs.items())],
+            ["wall s, were they all busy", *(seconds / cores for seconds in used.values())],
         ],
-        "graders, and actors that ended meanwhile, may be missing.",
+        "graders, and actors that ended meanwhile, may be missing. On a machine without an accelerator the processors "
+        "are what all stages share: the last line is the bound for each mode's own work.",
     )
     rows = []
     for mode, run in runs.items():

@@ -66,14 +66,31 @@ def test_draws_of_one_generator_go_on():
     assert len(found) > 10
 
 
-@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
-def test_the_ends_of_the_unit_interval_are_tokens_with_a_probability(uniform, monkeypatch):
-    rows = logits()
-    rows[0, :100] = rows[0, -100:] = float("-inf")
-    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, uniform, dtype=torch.float64))
-    tokens, logprobs = cpu_sampler.draw(rows, torch.ones(1), {})
-    assert 100 <= tokens[0] < VOCABULARY - 100
+def test_tokens_without_a_probability_are_never_drawn():
+    rows = logits().expand(2000, -1).clone()
+    rows[:, :1100] = rows[:, -100:] = float("-inf")  # one whole block and parts of two
+    tokens, logprobs = cpu_sampler.draw(rows, torch.ones(2000), {})
+    assert tokens.min() >= 1100
+    assert tokens.max() < VOCABULARY - 100
     assert torch.isfinite(logprobs).all()
+
+
+def test_logits_that_differ_by_rounding_draw_the_same_tokens():
+    rows = logits(20_000)
+    seeds = range(len(rows))
+    noise = 1e-6 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(1))
+    tokens, _ = cpu_sampler.draw(rows, torch.ones(len(rows)), generators(*seeds))
+    others, _ = cpu_sampler.draw(rows + noise, torch.ones(len(rows)), generators(*seeds))
+    assert int((tokens != others).sum()) <= 2
+
+
+def test_rows_of_a_padded_vocabulary_are_drawn_from_alike():
+    rows = logits(3)
+    padded = torch.cat([rows, torch.full((3, 60), 99.0)], -1)[:, :VOCABULARY]
+    assert not padded.is_contiguous()
+    tokens, logprobs = cpu_sampler.draw(rows, torch.ones(3), generators(1, 2, 3))
+    others, other_logprobs = cpu_sampler.draw(padded, torch.ones(3), generators(1, 2, 3))
+    assert (tokens.tolist(), logprobs.tolist()) == (others.tolist(), other_logprobs.tolist())
 
 
 @pytest.mark.engine
@@ -89,7 +106,8 @@ def test_vllm_samples_by_it_and_otherwise_as_before():
         max_num_logprobs=0, logprob_token_ids=None, top_k=None, top_p=None, all_greedy=False, all_random=True,
         temperature=torch.ones(2), generators=generators(1, 2), logitsprocs=SimpleNamespace(argmax_invariant=[]),
     )  # fmt: skip
-    tokens, logprobs = sampler.sample(rows.clone(), metadata)
+    padded = torch.cat([rows, torch.zeros(2, 60)], -1)[:, :VOCABULARY]  # whatever vLLM does to its vocabulary
+    tokens, logprobs = sampler.sample(padded, metadata)
     expected, chosen = cpu_sampler.draw(rows, torch.ones(2), generators(1, 2))
     assert tokens.tolist() == expected.tolist()
     gathered = sampler.gather_logprobs(logprobs, 0, tokens)

@@ -113,6 +113,17 @@ async def test_sampling_repeats_with_the_seed_and_differs_within_a_group(worker:
     assert not {tuple(c.token_ids) for c in first} & {tuple(c.token_ids) for c in neighbour}
 
 
+async def test_draws_do_not_depend_on_what_else_is_in_the_batch(worker: RolloutWorker) -> None:
+    """Down to a batch of one row, which is what the last to end is in."""
+    lengths = [4, 5, 9, 16, 24, 40]
+    requests = [request(BASE, prompt(n), n=4, max_tokens=n, temperature=1.0, seed=n) for n in lengths]
+    requests.append(request(BASE, prompt(60), max_tokens=60, temperature=1.0, seed=60))
+    alone = [await worker.generate(one) for one in requests]
+    together = await asyncio.gather(*map(worker.generate, requests))
+    for apart, crowded in zip(alone, together, strict=True):
+        assert [completion.token_ids for completion in apart] == [completion.token_ids for completion in crowded]
+
+
 async def test_end_of_turn_token_is_kept(worker: RolloutWorker) -> None:
     completions = await worker.generate(request(BASE, prompt(6), n=64, max_tokens=64, temperature=2.0))
     ended = [completion for completion in completions if completion.finish_reason == "stop"]
