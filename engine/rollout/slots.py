@@ -5,17 +5,22 @@ Invariants:
 - an adapter that waits for a slot waits only for requests admitted before it: as soon as it waits, the adapter that
   has held its slot longest takes no further requests until it has given the slot up. So more adapters than slots are
   all served, whatever arrives;
+- loads and unloads do not wait for one another, but what is resident or on its way in or out is never more than
+  ``capacity``;
 - an id names one adapter version for good, and a version has one digest for good: a reused one is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from engine.types import AdapterRef
+
+logger = logging.getLogger(__name__)
 
 
 class AdapterSlots:
@@ -38,7 +43,8 @@ class AdapterSlots:
         self._held: dict[int, AdapterRef] = {}  # the adapters in use
         self._draining: set[int] = set()
         self._waiting: deque[tuple[AdapterRef, asyncio.Future[None]]] = deque()
-        self._loading = asyncio.Lock()
+        self._arriving: dict[int, asyncio.Task[None]] = {}  # of those in _resident, the ones still being loaded
+        self._leaving: dict[int, asyncio.Task[None]] = {}  # being unloaded, and not in _resident any more
         self._removals: dict[int, list[asyncio.Future[None]]] = {}  # who waits for an id to fall out of use
         self._identity: dict[int, tuple[str, str]] = {}  # id -> (name, sha256)
         self._digest: dict[str, str] = {}  # name -> sha256
@@ -70,17 +76,18 @@ class AdapterSlots:
     async def remove(self, ref: AdapterRef) -> None:
         """Unload the adapter once no request uses it; returns when it is gone. Idempotent."""
         self._check_identity(ref)
-        while True:
-            if ref.lora_id in self._in_use:
+        lora_id = ref.lora_id
+        while lora_id in self._in_use or lora_id in self._arriving:
+            if lora_id in self._in_use:
                 unused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._removals.setdefault(ref.lora_id, []).append(unused)
+                self._removals.setdefault(lora_id, []).append(unused)
                 await unused
-            async with self._loading:
-                if ref.lora_id in self._in_use:
-                    continue
-                if self._resident.pop(ref.lora_id, None) is not None:
-                    await self._unload(ref)
-                return
+            else:
+                await asyncio.wait([self._arriving[lora_id]])
+        if lora_id in self._resident:
+            self._begin_unload(ref)
+        if lora_id in self._leaving:
+            await asyncio.shield(self._leaving[lora_id])
 
     def _check_identity(self, ref: AdapterRef) -> None:
         name, digest = self._identity.get(ref.lora_id, (ref.name, ref.sha256))
@@ -155,16 +162,53 @@ class AdapterSlots:
         await asyncio.shield(self._make_resident(ref))
 
     async def _make_resident(self, ref: AdapterRef) -> None:
-        async with self._loading:
+        lora_id = ref.lora_id
+        while True:
             self._check_identity(ref)
-            if ref.lora_id in self._resident:
-                self._resident.move_to_end(ref.lora_id)
-                return
-            while len(self._resident) >= self.capacity:
-                oldest = next(old for old in self._resident.values() if old.lora_id not in self._in_use)
-                del self._resident[oldest.lora_id]
-                await self._unload(oldest)
-            await self._load(ref)
-            self._resident[ref.lora_id] = ref
-            self._identity[ref.lora_id] = (ref.name, ref.sha256)
-            self._digest[ref.name] = ref.sha256
+            if lora_id in self._resident:
+                self._resident.move_to_end(lora_id)
+                break
+            if lora_id in self._leaving:
+                await asyncio.wait([self._leaving[lora_id]])
+                continue
+            if len(self._resident) + len(self._leaving) < self.capacity:
+                self._begin_load(ref)
+                break
+            busy = self._in_use.keys() | self._arriving.keys()
+            idle = next((one for one in self._resident.values() if one.lora_id not in busy), None)
+            if idle is not None:
+                self._begin_unload(idle)
+            changes = [*self._arriving.values(), *self._leaving.values()]
+            await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
+        if lora_id in self._arriving:
+            await self._arriving[lora_id]
+
+    def _begin_load(self, ref: AdapterRef) -> None:
+        lora_id = ref.lora_id
+        new_id, new_name = lora_id not in self._identity, ref.name not in self._digest
+        self._resident[lora_id] = ref
+        self._identity[lora_id] = (ref.name, ref.sha256)
+        self._digest[ref.name] = ref.sha256
+        task = self._arriving[lora_id] = asyncio.ensure_future(self._load(ref))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._arriving[lora_id]
+            if task.cancelled() or task.exception() is not None:
+                del self._resident[lora_id]
+                if new_id:
+                    del self._identity[lora_id]
+                if new_name:
+                    del self._digest[ref.name]
+
+        task.add_done_callback(ended)
+
+    def _begin_unload(self, ref: AdapterRef) -> None:
+        del self._resident[ref.lora_id]
+        task = self._leaving[ref.lora_id] = asyncio.ensure_future(self._unload(ref))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._leaving[ref.lora_id]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("adapter %s could not be unloaded", ref.name, exc_info=error)
+
+        task.add_done_callback(ended)

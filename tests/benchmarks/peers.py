@@ -40,7 +40,7 @@ class Size:
 SIZES = {
     "smoke": Size(2, 1, 4, 8, (1, 2), 1),
     "quick": Size(2, 4, 8, 32, (1, 8), 1),
-    "full": Size(3, 4, 8, 32, (1, 8), 2),
+    "full": Size(2, 4, 8, 32, (1, 8), 2),
 }
 DTYPES = ("float32", "bfloat16")
 """TRL's default, and what a patient user sets."""

@@ -41,7 +41,7 @@ class Size:
 SIZES = {
     "smoke": Size((1, 4), (1, 4), 8, 1, 4, 2, 1.0),
     "quick": Size((1, 8, 64), (1, 8, 32), 24, 2, 64, 5, 3.0),
-    "full": Size((1, 8, 32, 64, 128), (1, 8, 32), 48, 3, 64, 12, 12.0),
+    "full": Size((1, 8, 32, 64, 128), (1, 8, 32), 32, 3, 64, 12, 10.0),
 }
 PROMPT = list(range(3, 50))
 """Token ids; the first is replaced by one of the request's own."""

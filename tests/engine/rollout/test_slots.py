@@ -195,3 +195,81 @@ async def test_ids_and_versions_are_never_reused() -> None:
     with pytest.raises(ValueError, match="a version never changes"):
         await engine.slots.load(adapter(2, job="a" * 32, sha256="f" * 64))
     await engine.slots.load(adapter(3, job="a" * 32, sha256=f"{1:064x}"))  # the same version under a new id
+
+
+class SlowEngine(Engine):
+    """Its loads and unloads take until ``step``."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self._steps: list[asyncio.Event] = []
+        self.at_once = 0
+
+    async def load(self, ref: AdapterRef) -> None:
+        await self._wait()
+        await super().load(ref)
+
+    async def unload(self, ref: AdapterRef) -> None:
+        await self._wait()
+        await super().unload(ref)
+
+    async def _wait(self) -> None:
+        self._steps.append(asyncio.Event())
+        await self._steps[-1].wait()
+
+    async def step(self) -> None:
+        """Ends the calls that wait now."""
+        await settle()
+        steps, self._steps = self._steps, []
+        self.at_once = max(self.at_once, len(steps))
+        for one in steps:
+            one.set()
+        await settle()
+
+
+async def test_loads_and_unloads_share_a_step_of_the_engine() -> None:
+    engine = SlowEngine(slots=4)
+    loads = [asyncio.create_task(engine.slots.load(adapter(n))) for n in range(1, 6)]
+    await engine.step()
+    assert all(load.done() for load in loads)
+    both = [asyncio.create_task(engine.slots.remove(adapter(n))) for n in range(1, 4)]
+    both += [asyncio.create_task(engine.slots.load(adapter(n))) for n in range(6, 8)]
+    await engine.step()
+    assert all(call.done() for call in both)
+    assert engine.loaded == {4, 5, 6, 7}
+
+
+async def test_a_load_waits_for_room_among_those_on_their_way() -> None:
+    engine = SlowEngine(slots=1)
+    loads = [asyncio.create_task(engine.slots.load(adapter(n))) for n in range(1, 5)]
+    for _ in range(6):
+        await engine.step()
+    assert all(load.done() for load in loads)
+    assert engine.at_once <= engine.slots.capacity
+    assert len(engine.loaded) == 2
+    await asyncio.gather(*loads)
+
+
+async def test_what_leaves_can_come_again() -> None:
+    engine = SlowEngine(slots=1)
+    load = asyncio.create_task(engine.slots.load(adapter(1)))
+    await engine.step()
+    remove = asyncio.create_task(engine.slots.remove(adapter(1)))
+    again = asyncio.create_task(engine.slots.load(adapter(1)))
+    await engine.step()
+    assert (remove.done(), again.done()) == (True, False)
+    await engine.step()
+    await asyncio.gather(load, remove, again)
+    assert engine.loads == [1, 1]
+    assert engine.slots.resident == [adapter(1).name]
+
+
+async def test_removing_waits_for_a_load_that_is_under_way() -> None:
+    engine = SlowEngine(slots=1)
+    load = asyncio.create_task(engine.slots.load(adapter(1)))
+    await settle()
+    remove = asyncio.create_task(engine.slots.remove(adapter(1)))
+    for _ in range(2):
+        await engine.step()
+    await asyncio.gather(load, remove)
+    assert engine.loaded == set()
