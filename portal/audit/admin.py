@@ -105,6 +105,10 @@ class ReasonedAdmin(AuditedAdmin):
     form = ReasonedForm
 
 
+def _one_line(value: str | None) -> str:
+    return (value or "–").replace("\n", ", ")
+
+
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnly, admin.ModelAdmin):
     list_display = ["time", "who", "action", "object_label", "tenant_name"]
@@ -125,7 +129,7 @@ class AuditEntryAdmin(ReadOnly, admin.ModelAdmin):
         return format_html_join(
             "",
             "<div>{}: {} → {}</div>",
-            ((name, old or "–", new or "–") for name, old, new in entry.changes),
+            ((name, _one_line(old), _one_line(new)) for name, old, new in entry.changes),
         )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
