@@ -121,7 +121,7 @@ def _engine(state: State | None) -> Check:
     if state is not None and state.is_heard:
         return Check(True)
     since = f" since {state.heard_at:%Y-%m-%d %H:%M:%S} UTC" if state and state.heard_at else ""
-    return Check(False, f"The engine was not heard of{since}: jobs wait, and go on when it is back.")
+    return Check(False, f"The engine has not been heard from{since}: jobs wait, and go on when it is back.")
 
 
 def _sandbox() -> Check:

@@ -15,6 +15,11 @@ def get_sealer() -> Sealer:
 class SealingMFAAdapter(DefaultMFAAdapter):
     """Seeds of second factors (TOTP, recovery codes) are sealed too; one that cannot be opened admits nobody."""
 
+    error_messages = {
+        **DefaultMFAAdapter.error_messages,
+        "incorrect_code": "The code is not right. An app shows a new one every 30 seconds, and each code works once.",
+    }
+
     def encrypt(self, text: str) -> str:
         return get_sealer().seal(text)
 

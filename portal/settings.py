@@ -200,6 +200,14 @@ ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]  # no code by mail: not e
 ACCOUNT_CHANGE_EMAIL = True  # one address; a new one counts once it is confirmed
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 ACCOUNT_RATE_LIMITS = {"login_failed": False}  # django-axes counts failed sign-ins, in the database
+MFA_FORMS = {
+    "authenticate": "portal.tenants.sign_in.SecondFactorForm",
+    "reauthenticate": "portal.tenants.sign_in.ConfirmCodeForm",
+    "activate_totp": "portal.tenants.sign_in.SetUpAppForm",
+}
+# Nobody signs up by themselves, and a new address counts once it is confirmed: with a second factor it may be changed
+# too, and a change that waits for its link keeps nobody from setting one up.
+MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ADAPTER = "portal.sealing.SealingMFAAdapter"
 MFA_TOTP_ISSUER = "MARLaaS"

@@ -55,7 +55,9 @@ class MetricsOutput(serializers.Serializer[Any]):
     evaluations = EvaluationOutput(many=True)
     best_version = serializers.IntegerField(allow_null=True)
     spend = SpendOutput(help_text="Of the committed steps.")
-    time_left = TimeLeftOutput(allow_null=True, help_text="Null unless it runs and two steps tell its pace.")
+    time_left = TimeLeftOutput(
+        allow_null=True, help_text="Null unless it runs, is not asked to pause or end, and two steps tell its pace."
+    )
 
 
 class RolloutsQuery(serializers.Serializer[Any]):

@@ -8,6 +8,8 @@ from django.contrib import admin
 from django.db import models, transaction
 from django.forms import BaseModelFormSet, CharField, ModelForm
 from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
 from portal.audit.models import AuditEntry
 from portal.audit.services import record_change
@@ -106,11 +108,17 @@ class ReasonedAdmin(AuditedAdmin):
     form = ReasonedForm
 
 
+def _one_line(value: str | None) -> str:
+    return (value or "–").replace("\n", ", ")
+
+
 @admin.register(AuditEntry)
 class AuditEntryAdmin(LargeTableAdmin):
     """``?tenant_id=<id>`` shows a tenant's."""
 
-    list_display = ["time", "tenant_name", "actor_kind", "actor_label", "on_behalf_of", "action", "object_label"]
+    list_display = ["time", "who", "action", "object_label", "tenant_name"]
+    exclude = ["before", "after"]
+    readonly_fields = ["changes_in_words"]
     list_filter = ["actor_kind", "time"]
     search_fields = ["tenant_name", "actor_label", "on_behalf_of", "object_label", "object_id", "request_id"]
     search_help_text = f"Among the latest {SEARCHED:,} entries."
@@ -122,6 +130,19 @@ class AuditEntryAdmin(LargeTableAdmin):
             last = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
             queryset = queryset.filter(pk__gt=last - SEARCHED)
         return super().get_search_results(request, queryset, search_term)
+
+    @admin.display(description="Who")
+    def who(self, entry: AuditEntry) -> str:
+        behalf = f", on behalf of {entry.on_behalf_of}" if entry.on_behalf_of else ""
+        return f"{entry.actor_label} ({entry.get_actor_kind_display().lower()}){behalf}"
+
+    @admin.display(description="Changes")
+    def changes_in_words(self, entry: AuditEntry) -> SafeString:
+        return format_html_join(
+            "",
+            "<div>{}: {} → {}</div>",
+            ((name, _one_line(old), _one_line(new)) for name, old, new in entry.changes),
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -16,7 +16,7 @@ class AuditFilterForm(forms.Form):
         required=False,
         max_length=200,
         label="Object",
-        widget=forms.TextInput(attrs={"placeholder": "Part of its name, or its id"}),
+        widget=forms.TextInput(attrs={"placeholder": "Name or id"}),
     )
     since = forms.DateField(required=False, label="From", widget=forms.DateInput(attrs={"type": "date"}))
     until = forms.DateField(required=False, label="To", widget=forms.DateInput(attrs={"type": "date"}))

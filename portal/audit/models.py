@@ -98,7 +98,8 @@ def _words(value: Any) -> str | None:
         case bool():
             return "yes" if value else "no"
         case list():
-            return ", ".join(map(str, value))
+            are_phrases = any(" " in str(item) for item in value)
+            return ("\n" if are_phrases else ", ").join(map(str, value))
         case dict():
             return json.dumps(value, ensure_ascii=False)
         case str() if MOMENT.fullmatch(value):

@@ -112,7 +112,7 @@ def _facts(version: DatasetVersion) -> list[tuple[str, str]]:
         facts.append(("Seed of the split", str(origin["seed"])))
     for name, label, choice in (
         ("duplicate_rows", "Exact repeats", "duplicates"),
-        ("overlapping_rows", "Trained and held out", "overlap"),
+        ("overlapping_rows", "In both splits", "overlap"),
     ):
         done = "dropped" if origin[choice] == "drop" else "kept"
         facts.append((label, f"{origin[name]:,} {done}" if origin[name] else "none"))

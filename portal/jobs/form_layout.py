@@ -24,7 +24,7 @@ TASKS: dict[str, Text] = {
     "environment__config": ("Its settings", "JSON; empty for its own defaults. They set the difficulty."),
 }
 GENERATED: dict[str, Text] = {
-    "environment__train_rows": ("Rows to train on", "So many different ones are generated."),
+    "environment__train_rows": ("Rows to train on", "How many different rows are generated."),
     "environment__held_out_rows": ("Rows held out", "Training never sees them; progress is measured on them."),
     "environment__tasks_seed": ("Seed of the rows", "The same seed generates the same rows."),
 }

@@ -88,9 +88,9 @@ def elapsed(job: Job, now: datetime | None = None) -> timedelta | None:
 def time_left(job: Job, now: datetime | None = None) -> TimeLeft | None:
     """Estimate for the remaining steps from the pace of those done since the last pause.
 
-    None before there are two of them, while the job is paused and after its end.
+    None before there are two of them, while the job is paused or asked to pause or end, and after its end.
     """
-    if job.status in IDLE or job.started_at is None:
+    if job.status in IDLE or job.started_at is None or job.wants_paused or job.wants_cancelled:
         return None
     paused_at = max((moment for moment, status in _statuses(job) if status == Status.PAUSED), default=job.started_at)
     return progress.time_left(job, since=paused_at, now=now)

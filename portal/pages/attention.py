@@ -41,6 +41,8 @@ class Attention:
     """What the link does."""
     href: str
     when: datetime | None = None
+    then: str = ""
+    """What happens, or happened, at that time, where the title does not say so."""
 
 
 def list_attention(tenant: Tenant, user: User, meters: Iterable[Meter]) -> list[Attention]:
@@ -123,6 +125,7 @@ def _uploads(tenant: Tenant) -> Iterator[Attention]:
             action="Go on with it",
             href=reverse("datasets:upload", args=[upload.pk]),
             when=upload.expires_at,
+            then="deleted",
         )
 
 
@@ -136,7 +139,7 @@ def _tokens(tenant: Tenant, user: User) -> Iterator[Attention]:
         expired = token.expires_at is not None and token.expires_at <= now
         yield Attention(
             urgent=expired,
-            title=f"The API token {token.name} {'has expired' if expired else 'expires soon'}",
+            title=f"The API token {token.name} {'expired' if expired else 'expires'}",
             text="What uses it stops working; make another and put it in its place.",
             action="API tokens",
             href=reverse("tenants:tokens"),

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from portal.errors import FieldError, ServiceError
-from portal.tenants.models import Membership, Tenant
+from portal.tenants.models import Impersonation, Membership, Tenant
 from portal.tenants.services import require_writer
 
 P = ParamSpec("P")
@@ -27,6 +27,7 @@ class TenantRequest(HttpRequest):
     user: User
     tenant: Tenant
     membership: Membership
+    impersonation: Impersonation | None
 
 
 View = Callable[Concatenate[TenantRequest, P], HttpResponseBase]

@@ -42,7 +42,7 @@ class MembershipInline(admin.TabularInline):
 
 @admin.register(Tenant)
 class TenantAdmin(ReasonedAdmin):
-    list_display = ["name", "slug", "weight", "max_active_jobs", "max_dataset_bytes", "delete_at", "created_at", "more"]
+    list_display = ["name", "slug", "more", "weight", "max_active_jobs", "delete_at", "created_at"]
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     inlines = [MembershipInline]
@@ -145,8 +145,12 @@ class ImpersonationAdmin(ReadOnly, admin.ModelAdmin):
 class ApiTokenAdmin(NoAdd, AuditedAdmin):
     """Tokens are made by their users, who alone see the secret; an operator can revoke one or let it expire."""
 
-    list_display = ("name", "prefix", "tenant", "user", "scopes", "expires_at", "last_used_at", "revoked_at")
+    list_display = ("name", "prefix", "tenant", "user", "may", "expires_at", "last_used_at", "revoked_at")
     list_filter = ["tenant"]
     list_select_related = ["tenant", "user"]
     fields = (*list_display, "created_at")
-    readonly_fields = ["name", "prefix", "tenant", "user", "scopes", "last_used_at", "created_at"]
+    readonly_fields = ["name", "prefix", "tenant", "user", "may", "last_used_at", "created_at"]
+
+    @admin.display(ordering="scopes")
+    def may(self, token: ApiToken) -> str:
+        return ", ".join(token.scopes)

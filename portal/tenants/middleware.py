@@ -72,6 +72,7 @@ class TenantMiddleware:
         request.membership = membership  # type: ignore[attr-defined]
         request.tenant = membership.tenant if membership else None  # type: ignore[attr-defined]
         if membership is not None:
+            membership.looks_only = membership.looks_only or membership.tenant.delete_at is not None
             request.origin.tenant_id = str(membership.tenant_id)  # type: ignore[attr-defined]
         if impersonation is not None and (refused := _refusal(request, impersonation)):
             return render(request, "pages/refused.html", {"error": refused}, status=refused.status)

@@ -75,7 +75,8 @@ class Membership(models.Model):
         return f"{self.user} in {self.tenant} as {self.role}"
 
     looks_only = False
-    """Set on the membership through which an admin looks without changing anything: no page offers changes."""
+    """Set on a request's membership where nothing can be changed: an admin only looks, or the tenant is to be deleted.
+    No page offers changes then; the services refuse them by rules of their own."""
 
     @property
     def can_write(self) -> bool:

@@ -14,6 +14,9 @@ from allauth.account.forms import (
     ResetPasswordKeyForm,
 )
 from allauth.account.internal.flows.reauthentication import reauthenticate_by_password
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.base.forms import ReauthenticateForm as ReauthenticateByCodeForm
+from allauth.mfa.totp.forms import ActivateTOTPForm
 from axes.helpers import get_cool_off
 from django.contrib.auth import login
 from django.contrib.auth.models import User
@@ -33,7 +36,7 @@ class InvitationOnlyAdapter(DefaultAccountAdapter):
         "username_password_mismatch": "Username or password is not right.",
         "email_password_mismatch": "E-mail address or password is not right.",
         "incorrect_password": "The password is not right.",
-        "enter_current_password": "The present password is not right.",
+        "enter_current_password": "The current password is not right.",
         "incorrect_code": "The code is not right; it may have changed meanwhile.",
         "email_taken": "The address belongs to another account.",
     }
@@ -60,7 +63,7 @@ class NewPasswordForm(ChangePasswordForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        word_fields(self, oldpassword="Present password", password1="New password", password2="New password, once more")
+        word_fields(self, oldpassword="Current password", password1="New password", password2="New password, once more")
 
 
 class ConfirmForm(ReauthenticateForm):
@@ -93,6 +96,36 @@ class PasswordByLinkForm(ResetPasswordKeyForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         word_fields(self, password1="New password", password2="New password, once more")
+
+
+class SecondFactorForm(AuthenticateForm):
+    """allauth's form that asks for the second factor at sign-in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_code(self, "Code of your authenticator app, or a recovery code")
+
+
+class ConfirmCodeForm(ReauthenticateByCodeForm):
+    """allauth's form that asks for the second factor again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_code(self, "Code of your authenticator app, or a recovery code")
+
+
+class SetUpAppForm(ActivateTOTPForm):
+    """allauth's form that takes the app's first code."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        word_code(self, "2. Enter the code the app shows")
+
+
+def word_code(form: Form, label: str) -> None:
+    """Codes, those for recovery too, are digits: phones offer them first."""
+    word_fields(form, code=label)
+    form.fields["code"].widget.attrs["inputmode"] = "numeric"
 
 
 def word_fields(form: Form, **labels: str) -> None:

@@ -98,10 +98,11 @@ def member_list(request: TenantRequest) -> HttpResponse:
 
 
 def _show_members(request: TenantRequest, form: InvitationForm, sent: Sent | None = None) -> HttpResponse:
-    manages = request.membership.can_manage
+    acting = request.impersonation
     context = {
         "members": list_members(request.tenant),
-        "invitations": list_open_invitations(request.tenant) if manages else [],
+        "manages": request.membership.can_manage and not (acting and acting.read_only),
+        "invitations": list_open_invitations(request.tenant) if request.membership.can_manage else [],
         "roles": Role.choices,
         "form": form,
         "sent": sent,

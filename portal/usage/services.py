@@ -74,9 +74,9 @@ def change_quotas(*, tenant: Tenant, user: User, reason: str, limits: dict[str, 
         )
 
 
-def _in_words(limits: dict[str, Any]) -> str:
+def _in_words(limits: dict[str, Any]) -> list[str]:
     """As the audit log keeps them; by name it would take limits of tokens for secrets and mask them."""
-    return ", ".join(f"{LIMIT_NAMES[name]}: {limit_in_words(value)}" for name, value in limits.items())
+    return [f"{LIMIT_NAMES[name]}: {limit_in_words(name, value)}" for name, value in limits.items()]
 
 
 def _limit_errors(limits: dict[str, int | None]) -> list[FieldError]:

@@ -9,7 +9,7 @@ from portal.usage.models import QuotaHold, QuotaKind
 
 LIMIT_NAMES = {
     "max_active_jobs": "active jobs",
-    "max_dataset_bytes": "bytes of one upload",
+    "max_dataset_bytes": "size of one upload",
     "max_dataset_rows": "rows of one dataset version",
     "max_reward_trials_per_day": "reward tests a day",
     "max_queued_jobs": "queued jobs",
@@ -17,7 +17,7 @@ LIMIT_NAMES = {
     "max_sampled_tokens": "sampled tokens a month",
     "max_trained_tokens": "trained tokens a month",
     "max_accelerator_seconds": "accelerator-seconds a month",
-    "max_storage_bytes": "bytes of storage",
+    "max_storage_bytes": "storage",
     "max_api_requests_per_minute": "API requests a minute",
 }
 
@@ -29,8 +29,11 @@ def amount(kind: str, value: float) -> str:
     return f"{value:,.0f}"
 
 
-def limit_in_words(value: int | None) -> str:
-    return "no limit" if value is None else f"{value:,}"
+def limit_in_words(name: str, value: int | None) -> str:
+    """Of the limit ``name``: ``12,345``, bytes as ``1.5 MB``, ``no limit``."""
+    if value is None:
+        return "no limit"
+    return amount(QuotaKind.STORAGE_BYTES if name.endswith("_bytes") else "", value)
 
 
 def describe_used(meter: Meter) -> str:

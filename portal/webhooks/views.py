@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -125,9 +126,13 @@ def delivery_detail(request: TenantRequest, endpoint_id: uuid.UUID, delivery_id:
     """One message: what was sent, and every attempt."""
     delivery = selectors.get_delivery(request.tenant, endpoint_id, delivery_id)
     body = json.dumps(json.loads(delivery.body), indent=2, ensure_ascii=False)
-    return render(
-        request, "webhooks/delivery.html", {"endpoint": delivery.endpoint, "delivery": delivery, "body": body}
-    )
+    context = {
+        "endpoint": delivery.endpoint,
+        "delivery": delivery,
+        "body": body,
+        "is_due": delivery.next_attempt_at <= timezone.now(),
+    }
+    return render(request, "webhooks/delivery.html", context)
 
 
 @writer_page

@@ -22,6 +22,13 @@ initConnection();
 initFocus();
 initTruncated();
 
+// A row of tabs wider than the screen begins with the one shown in sight.
+for (const tab of document.querySelectorAll(".scroll-x > .segmented > [aria-current]")) {
+  const row = tab.closest(".scroll-x");
+  const [inner, outer] = [tab.getBoundingClientRect(), row.getBoundingClientRect()];
+  if (inner.right > outer.right) row.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
+}
+
 // A form that was sent says so and cannot be sent twice.
 document.addEventListener("submit", (event) => {
   const button = event.submitter;

@@ -175,7 +175,7 @@ export class Chart {
       },
       axes: [
         { ...axis((_plot, splits) => splits.map(xText), 26), incrs: byTime ? TIME_INCREMENTS : STEP_INCREMENTS },
-        axis((_plot, splits) => splits.map((v) => (v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(0) : +v.toPrecision(6))), 44),
+        axis((_plot, splits) => splits.map((v) => (v !== 0 && Math.abs(v) < 1e-3 ? Number(v.toPrecision(2)).toExponential() : +v.toPrecision(6))), 44),
       ],
       series: [
         { label: byTime ? "Time" : "Step", value: (_plot, value) => (value == null ? "–" : xText(value)) },
@@ -191,6 +191,7 @@ export class Chart {
 
   #padded(low, high) {
     if (low == null || (low === 0 && high === 0)) return [0, 1];
+    if (low === high) return low > 0 ? [0, 2 * low] : [2 * low, 0]; // a level line, in the middle
     const margin = Math.max((high - low) * 0.12, Math.abs(high) * 0.05, 1e-6);
     return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
   }

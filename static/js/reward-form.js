@@ -1,5 +1,5 @@
 // The parts of a mix: added from a template, removed, numbered as Django's formset wants them; each shows the options of
-// its chosen kind.
+// its chosen kind. On a phone the options of a grader are far below the choice: what was tapped is scrolled to.
 
 document.documentElement.classList.add("scripted");
 
@@ -8,6 +8,17 @@ const template = document.querySelector("[data-part-template]");
 const total = document.getElementById("id_parts-TOTAL_FORMS");
 const add = document.querySelector("[data-add-part]");
 const most = Number(document.getElementById("id_parts-MAX_NUM_FORMS").value);
+
+const graders = document.querySelector(".choices--graders");
+let byPointer = false; // whoever goes through the choices with the arrow keys stays among them
+
+graders.addEventListener("pointerdown", () => { byPointer = true; });
+graders.addEventListener("keydown", () => { byPointer = false; });
+graders.addEventListener("change", (event) => {
+  if (event.target.name !== "type" || !byPointer) return;
+  const options = event.target.closest(".grader").querySelector(".grader__options");
+  if (options.getBoundingClientRect().top > innerHeight * 0.8) options.scrollIntoView({ block: "center", behavior: "smooth" });
+});
 
 function renumber() {
   [...parts.children].forEach((part, index) => {

@@ -153,11 +153,11 @@ def report_engine(ours: Owned, **changes: Any) -> None:
 def look_at_the_engine(page: Page, ours: Owned, aside: Aside) -> None:
     page.goto("/admin/")
     page.get_by_role("link", name="Engine", exact=True).click()
-    expect(page.get_by_text("The engine was never heard of.")).to_be_visible()
+    expect(page.get_by_text("The engine has never been heard from.")).to_be_visible()
     expect(page.get_by_text("The events worker shows no sign of life")).to_be_visible()
     aside(run_stages, ours)
     aside(report_engine, ours)
-    expect(page.get_by_text("The engine was never heard of.")).to_be_hidden()  # by itself
+    expect(page.get_by_text("The engine has never been heard from.")).to_be_hidden()  # by itself
     expect(page.get_by_text("The events worker shows no sign of life")).to_be_hidden()
     for queue in ("engine", "events"):
         expect(page.get_by_text(f"Celery queue “{queue}”")).to_be_visible()

@@ -129,6 +129,7 @@ def test_generated_tasks_show_their_own_settings(form: Page) -> None:
     form.get_by_label("Generator", exact=True).fill("countdwn")
     form.get_by_label("Name", exact=True).fill("tasks")
     expect(form.locator("[data-part=checks]")).to_contain_text("Did you mean countdown")
+    expect(form.locator("[data-part=review] .checks")).to_contain_text("Did you mean countdown")  # for phones
     form.get_by_label("Generator", exact=True).fill("countdown")
     expect(form.locator("[data-part=checks]")).not_to_contain_text("countdown")
     body = form.locator("#as-curl").text_content() or ""

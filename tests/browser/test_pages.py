@@ -220,6 +220,7 @@ def test_a_new_tenant_is_told_what_to_do_on_every_page(portal: Server, page: Pag
         assert violations(page) == []
     page.goto("/jobs/new/")
     expect(page.get_by_text("You have no datasets yet.")).to_be_visible()
+    expect(page.get_by_role("searchbox")).to_have_count(0)  # in nothing there is nothing to find
     assert violations(page) == []
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from engine.spec.trial import TrialReport, TrialScore
 from portal.rewards.models import RewardTrial
 from portal.rewards.trial_services import take_in_report
-from tests.browser.conftest import sign_in
+from tests.browser.conftest import PHONE, sign_in
 from tests.browser.test_pages import violations
 from tests.portal.factories import Owned
 
@@ -87,3 +87,11 @@ def test_a_test_is_cancelled(page: Page, ours: Owned) -> None:
     page.get_by_role("button", name="Test", exact=True).click()
     page.get_by_role("region", name="Result of the test").get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Cancelled on request.")).to_be_visible()
+
+
+def test_a_phone_goes_to_the_options_of_the_grader_that_was_tapped(page: Page, ours: Owned) -> None:
+    sign_in(page, "ours")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    page.goto("/rewards/new/")
+    page.locator("label.choice", has_text="Number").click()
+    expect(page.locator("#id_numeric-tolerance")).to_be_in_viewport()

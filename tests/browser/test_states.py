@@ -143,3 +143,16 @@ def test_confirming_who_one_is(page: Page, ours: Owned) -> None:
     page.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/totp/activate/")
     assert violations(page) == []
+
+
+def test_a_security_key_that_is_not_used_is_told(page: Page, ours: Owned) -> None:
+    page.add_init_script(
+        "navigator.credentials.create = () => Promise.reject(new DOMException('cancelled', 'NotAllowedError'))"
+    )
+    sign_in(page, "ours")
+    page.goto("/accounts/2fa/webauthn/add/")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Confirm").click()
+    page.get_by_role("button", name="Add the key").click()
+    expect(page.locator(".toast--error")).to_contain_text("No key was used")
+    assert violations(page) == []

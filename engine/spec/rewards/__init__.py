@@ -52,7 +52,7 @@ class MixPart(Contract):
 
 
 class Mix(Contract):
-    """Named graders made one: their weighted mean, sum(weight * score) / sum(weight), or a formula over them."""
+    """Several named graders in one: their weighted mean, sum(weight * score) / sum(weight), or a formula over them."""
 
     type: Literal["mix"] = "mix"
     parts: list[MixPart] = Field(min_length=1, max_length=16)

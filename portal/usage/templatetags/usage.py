@@ -30,7 +30,8 @@ def reset_date(meter: Meter) -> str:
 def described(change: QuotaChange) -> list[str]:
     """``active jobs: 4 → 8``, one for each limit."""
     return [
-        f"{wording.LIMIT_NAMES.get(name, name)}: {limit_in_words(change.before[name])} → {limit_in_words(after)}"
+        f"{wording.LIMIT_NAMES.get(name, name)}: "
+        f"{limit_in_words(name, change.before[name])} → {limit_in_words(name, after)}"
         for name, after in change.after.items()
     ]
 

@@ -19,7 +19,7 @@ def engine(*arguments):
 def test_status(reported):
     assert json.loads(engine("status"))["pools"][0]["base_model"] == BUNDLED_ID
     EngineState.objects.update(heard_at="2026-01-01T00:00:00Z")
-    with pytest.raises(CommandError, match="not heard of since 2026-01-01"):
+    with pytest.raises(CommandError, match="not been heard from since 2026-01-01"):
         engine("status")
 
 

@@ -32,7 +32,7 @@ def test_what_the_engine_reports_is_shown(operator, reported):
         '<td class="num">25.0\u202f%</td><td class="num">75.0\u202f%',
     ):  # fmt: skip
         assert words in page, words
-    assert "not heard of" not in page
+    assert "not been heard from" not in page
 
 
 def test_tenants_are_named(operator, ours):
@@ -43,11 +43,11 @@ def test_tenants_are_named(operator, ours):
 
 
 def test_silence_is_said(operator, ours):
-    assert "never heard of" in text_of(operator.get(PAGE))
+    assert "never been heard from" in text_of(operator.get(PAGE))
     store_report(report=make_report())
     EngineState.objects.update(heard_at=timezone.now() - timedelta(minutes=5))
     page = text_of(operator.get(PAGE))
-    assert "was not heard of since" in page and "rollout-0" in page
+    assert "has not been heard from since" in page and "rollout-0" in page
     assert "events worker shows no sign of life" in page
 
 

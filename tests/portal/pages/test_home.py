@@ -112,10 +112,10 @@ def test_limits_uploads_and_tokens(browser: Client, ours: Owned, theirs: Owned) 
     assert [(urgent, title) for urgent, title, _ in attention(browser)] == [
         (False, "The limit on active jobs has been reached"),
         (False, "The dataset being sent is not stored yet"),
-        (False, "The API token script expires soon"),
+        (False, "The API token script expires"),
     ]
     ApiToken.objects.filter(pk=token.pk).update(expires_at=timezone.now() - timedelta(days=2))
-    assert attention(browser)[0][:2] == (True, "The API token script has expired")
+    assert attention(browser)[0][:2] == (True, "The API token script expired")
 
 
 def test_of_many_jobs_under_way_some_are_shown_and_the_rest_counted(browser: Client, ours: Owned) -> None:

@@ -144,6 +144,14 @@ def test_time_left_is_a_range_of_the_measured_paces(ours: Owned) -> None:
     assert left is not None and (left.low, left.high) == (pytest.approx(3.5), pytest.approx(7.5))
 
 
+@pytest.mark.parametrize("wish", ["wants_paused", "wants_cancelled"])
+def test_a_job_asked_to_stop_names_no_time_left(ours: Owned, wish: str) -> None:
+    feed(ours, step(2), step(3))
+    assert history.time_left(ours.job) is not None
+    setattr(ours.job, wish, True)
+    assert history.time_left(ours.job) is None
+
+
 def test_a_pause_is_neither_pace_nor_running_time(ours: Owned) -> None:
     """The events are a second apart: running from 1, paused at 5, on again at 7. Step 3 came before the pause."""
     ours.job.steps = 10

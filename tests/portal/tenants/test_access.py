@@ -188,6 +188,16 @@ def test_an_admin_looks_through_a_member(acting, ours, theirs):
     assert client.get(f"/jobs/{ours.job.pk}/").status_code == 403, "the admin is a member of nothing"
 
 
+PAGES = ("", "jobs/", "datasets/", "rewards/", "environments/", "webhooks/", "tokens/", "members/", "notifications/")
+
+
+@pytest.mark.parametrize("page", [*PAGES, "settings/"])
+def test_who_only_looks_is_offered_no_change(acting, ours, page):
+    client, _ = acting(ours)
+    content = client.get(f"/{page}").content.decode().partition("<main")[2]
+    assert content and 'method="post"' not in content and "/new/" not in content
+
+
 def test_downloads_are_the_admins(acting, ours):
     client, _ = acting(ours)
     client.get(f"/adapters/{ours.adapter.pk}/download/", follow=True)

@@ -126,6 +126,19 @@ def test_pages(browser, ours):
     assert ours.tenant.name == "Renamed"
 
 
+def test_nobody_is_invited_before_it(browser, ours):
+    assert "Invite somebody" in browser.get("/members/").content.decode()
+    delete(ours)
+    assert "Invite somebody" not in browser.get("/members/").content.decode()
+
+
+@pytest.mark.parametrize("page", ["", "jobs/", "datasets/", "rewards/", "environments/", "webhooks/"])
+def test_pages_offer_no_change_before_it(browser, ours, page):
+    delete(ours)
+    content = browser.get(f"/{page}").content.decode().partition("<main")[2]
+    assert content and 'method="post"' not in content and "/new/" not in content
+
+
 def test_api(api, ours):
     assert api.patch("/api/v1/tenant/", {"name": "New name"}, "application/json").json()["name"] == "New name"
     refused = api.post("/api/v1/tenant/deletion/", {"confirmation": "Ours"}, "application/json")

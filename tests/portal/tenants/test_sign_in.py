@@ -1,6 +1,8 @@
 """Signing in, being locked out, and the tenant a session acts for."""
 
 import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.totp.internal.auth import TOTP
 from django.http import Http404
 from django.test import Client
 
@@ -92,3 +94,23 @@ def test_a_newcomer_is_not_asked_again_for_the_password_just_chosen(ours):
     newcomer = Client()
     newcomer.post(sent.link, {"username": "new", "password": "a long enough phrase"})
     assert "Set up an authenticator app" in newcomer.get("/accounts/2fa/totp/activate/").content.decode()
+
+
+def test_a_wrong_second_factor_says_what_may_be_wrong(client, ours):
+    TOTP.activate(ours.user, "JBSWY3DPEHPK3PXP")
+    page = client.post("/accounts/login/", {"login": "ours", "password": PASSWORD}, follow=True)
+    assert 'inputmode="numeric"' in page.content.decode()
+    answer = client.post(page.redirect_chain[-1][0], {"code": "not it"}).content.decode()
+    assert "An app shows a new one every 30 seconds" in answer
+    assert "_auth_user_id" not in client.session
+
+
+def test_a_second_factor_and_a_change_of_address_do_not_exclude_each_other(client, ours):
+    sign_in(client)
+    client.post("/accounts/email/", {"email": "elsewhere@example.org", "action_add": ""})
+    assert EmailAddress.objects.filter(user=ours.user, verified=False).exists()
+    client.post("/accounts/reauthenticate/", {"password": PASSWORD})
+    assert "Set up an authenticator app" in client.get("/accounts/2fa/totp/activate/").content.decode()
+    TOTP.activate(ours.user, "JBSWY3DPEHPK3PXP")
+    client.post("/accounts/email/", {"email": "further@example.org", "action_add": ""})
+    assert EmailAddress.objects.filter(user=ours.user, email="further@example.org").exists()

@@ -157,6 +157,6 @@ def test_changes_and_stops_are_in_the_audit_log(ours, admin):
     entries = AuditEntry.objects.filter(tenant_id=ours.tenant.pk)
     changed = entries.get(action="quotas.changed")
     assert (changed.reason, changed.actor_label) == ("Trial.", "root")
-    assert changed.after == {"limits": "sampled tokens a month: 10"}
+    assert changed.after == {"limits": ["sampled tokens a month: 10"]}
     stopped = entries.get(action="job.paused")
     assert (stopped.actor_kind, stopped.object_id) == ("system", str(ours.job.pk)) and "used up" in stopped.reason

@@ -53,7 +53,7 @@ class Command(BaseCommand):
     def _status(self) -> None:
         state = read_state()
         if state.report is None:
-            raise CommandError("The engine was never heard of.")
+            raise CommandError("The engine has never been heard from.")
         self.stdout.write(state.report.model_dump_json(indent=2))
         if not state.is_heard:
-            raise CommandError(f"The engine was not heard of since {state.heard_at:%Y-%m-%d %H:%M:%S} UTC.")
+            raise CommandError(f"The engine has not been heard from since {state.heard_at:%Y-%m-%d %H:%M:%S} UTC.")
