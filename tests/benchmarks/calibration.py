@@ -94,7 +94,7 @@ def between(run: Run, steps: int) -> float:
 
 
 def measure(results: Results, engine: Engine, bench: Bench, load: Load) -> None:
-    """Time the rollout with 1, 2, 4, ... groups of as many adapters at once, and fit its constants."""
+    """Time the rollout with 1, 4, 16, ... groups of as many adapters at once, and fit its constants."""
     specs = bench.jobs(load, max(load.counts), "")
     engine.run(specs[: max(load.counts)])
     prompt = [index % 300 + 2 for index in range(30)]
@@ -104,7 +104,7 @@ def measure(results: Results, engine: Engine, bench: Bench, load: Load) -> None:
         commit = load_commit(str(engine.config.job_dir(spec.job_id)), spec.training.steps)
         refs.append(AdapterRef(spec.job_id, commit.version, FIRST_LORA_ID + index, commit.path, commit.sha256))
     for repeat in range(3):
-        for count in [1 << power for power in range(8) if 1 << power <= len(refs)]:
+        for count in [4**power for power in range(4) if 4**power <= len(refs)] + [len(refs)]:
             requests = [
                 RolloutRequest(ref, prompt, load.group, load.max_tokens, 1.0, 100 * repeat + index, ref.job_id)
                 for index, ref in enumerate(refs[:count])

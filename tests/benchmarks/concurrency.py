@@ -94,7 +94,7 @@ class Bench:
         self._number += 1
         return [
             make_job(
-                self._model, self._dataset, run=f"{load.name}-{self._number}", index=index, steps=load.steps,
+                self._model, self._dataset, run=f"{self._model.id} {load.name} {self._number}", index=index, steps=load.steps,
                 prompts=load.prompts, group=load.group, max_tokens=load.max_tokens, tool_address=address,
                 turns=load.turns,
             )
