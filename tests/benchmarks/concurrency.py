@@ -94,8 +94,8 @@ class Bench:
         self._number += 1
         return [
             make_job(
-                self._model, self._dataset, run=f"{self._model.id} {load.name} {self._number}", index=index, steps=load.steps,
-                prompts=load.prompts, group=load.group, max_tokens=load.max_tokens, tool_address=address,
+                self._model, self._dataset, run=f"{self._model.id} {load.name} {self._number}", index=index,
+                steps=load.steps, prompts=load.prompts, group=load.group, max_tokens=load.max_tokens, tool_address=address,
                 turns=load.turns,
             )
             for index in range(count)
