@@ -95,8 +95,8 @@ class Bench:
         return [
             make_job(
                 self._model, self._dataset, run=f"{self._model.id} {load.name} {self._number}", index=index,
-                steps=load.steps, prompts=load.prompts, group=load.group, max_tokens=load.max_tokens, tool_address=address,
-                turns=load.turns,
+                steps=load.steps, prompts=load.prompts, group=load.group, max_tokens=load.max_tokens,
+                tool_address=address, turns=load.turns,
             )
             for index in range(count)
         ]  # fmt: skip
