@@ -74,7 +74,7 @@ LOADS = {
         ),
     ),
     "full": (
-        Load("compute", steps=2, prompts=1, group=8, max_tokens=24, repeats=2, counts=COUNTS),
+        Load("compute", steps=1, prompts=1, group=8, max_tokens=24, repeats=2, counts=COUNTS),
         Load("tools", steps=1, prompts=2, group=4, max_tokens=24, repeats=1, counts=COUNTS, turns=3),
     ),
 }
