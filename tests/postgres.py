@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 NOT_INSTALLED = "PostgreSQL is not installed here (no initdb found), so nothing was tested on it."
 START_SECONDS = 60.0
 DEFAULT_RUNS = [
@@ -57,7 +59,7 @@ def scratch_server(initdb: str, postgres: str) -> Iterator[str]:
             **as_whom,
         )  # fmt: skip
         try:
-            _until_ready(server, sockets / ".s.PGSQL.5432", folder / "log")
+            _until_ready(server, sockets, folder / "log")
             yield f"postgres://marlaas@/{sockets}/postgres"
         finally:
             server.send_signal(signal.SIGINT)  # a fast shutdown: connections still open are cut
@@ -70,12 +72,18 @@ def scratch_server(initdb: str, postgres: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _until_ready(server: subprocess.Popen[bytes], socket: Path, log: Path) -> None:
+def _until_ready(server: subprocess.Popen[bytes], sockets: Path, log: Path) -> None:
+    """Until it answers: its socket is there before it takes connections."""
     deadline = time.monotonic() + START_SECONDS
-    while not socket.exists():
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"PostgreSQL does not start:\n{log.read_text(errors='replace')}")
-        time.sleep(0.1)
+    while True:
+        try:
+            psycopg.connect(host=str(sockets), user="marlaas", dbname="postgres").close()
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start:\n{log.read_text(errors='replace')}") from None
+            time.sleep(0.1)
+        else:
+            return
 
 
 def main(arguments: list[str]) -> int:
