@@ -85,7 +85,7 @@ class Browsers:
                 content = json.loads(message)
                 self.messages += 1
                 self.late += [now - event["time"] for event in content.get("events", ())]
-                self.seen[index] = content.get("last_seq", 0)
+                self.seen[index] = content.get("last_seq", self.seen[index])  # a sign of life has none
 
     async def connected(self, count: int) -> None:
         deadline = time.monotonic() + CATCH_UP_SECONDS
