@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -24,17 +25,22 @@ PAGE_SIZE = 25
 
 @tenant_page
 def job_list(request: TenantRequest) -> HttpResponse:
-    status = request.GET.get("status", "")
+    status, name = (request.GET.get(key, "").strip() for key in ("status", "name"))
     jobs = list_jobs(request.tenant)
     if status in Status.values:
         jobs = jobs.filter(status=status)
+    if name:
+        jobs = jobs.filter(name__icontains=name) if "\0" not in name else jobs.none()
+    kept = urlencode({key: value for key, value in (("status", status), ("name", name)) if value})
     page = Paginator(jobs, PAGE_SIZE).get_page(page_number(request))
     histories = history.reward_histories(page.object_list)
     context = {
         "page": page,
         "items": [{"job": job, "rewards": histories[job.pk]} for job in page],
         "status": status,
-        "statuses": Status.choices,
+        "statuses": [(value, label, urlencode({"status": value, "name": name})) for value, label in Status.choices],
+        "name": name,
+        "query": f"&{kept}" if kept else "",
     }
     template = "jobs/_table.html" if request.headers.get("HX-Request") else "jobs/list.html"
     return render(request, template, context)

@@ -18,6 +18,12 @@ def test_a_search_for_what_to_train_on(browser: Client, ours: Owned, route: str,
     assert "sums" not in response.text and "numeric" not in response.text
 
 
+def test_a_search_for_jobs(browser: Client, ours: Owned) -> None:
+    response = browser.get(reverse("jobs:list"), {"name": f"{ours.job.name}\x00"})
+    assert response.status_code == 200
+    assert str(ours.job.pk) not in response.text
+
+
 def test_a_base_model_for_the_lengths_of_a_dataset(browser: Client, api: Client, ours: Owned) -> None:
     version = ours.dataset_version
     query = {"base_model": "a\x00b"}
