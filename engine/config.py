@@ -16,7 +16,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class EngineConfig(BaseSettings):
     """Settings of one engine."""
 
-    model_config = SettingsConfigDict(env_prefix="MARLAAS_", extra="ignore", frozen=True)
+    # What is set to nothing counts as not set: an empty MARLAAS_VAR would put everything where one happens to stand.
+    model_config = SettingsConfigDict(env_prefix="MARLAAS_", env_ignore_empty=True, extra="ignore", frozen=True)
 
     var: Path = Path("var")
     """Folder of everything written; on a cluster a folder all nodes share. The portal has the same."""

@@ -17,7 +17,7 @@ from engine.spec.sealing import split_keys
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-MARLAAS_VAR = Path(env.str("MARLAAS_VAR", default=str(BASE_DIR / "var"))).resolve()
+MARLAAS_VAR = Path(env.str("MARLAAS_VAR", default="") or BASE_DIR / "var").resolve()
 """Everything the portal and the engine keep on disk."""
 MARLAAS_VAR.mkdir(parents=True, exist_ok=True)
 
