@@ -132,8 +132,8 @@ def finite(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def step_spans(result: StepResult, queued: float, trained: float, published: float) -> list[Span]:
-    """The waiting for the lane, the update and the publish (the commit included) of a step; seconds since the epoch."""
-    start = max(queued, trained - result.metrics["train_seconds"])
+    """The waiting for the lane, the turn in it and the publish (the commit included) of a step; in epoch seconds."""
+    start = max(queued, trained - result.turn_seconds)
     tokens = int(result.metrics["tokens_trained"])
     return [
         Span(stage="queue", worker="trainer", start=queued, end=start),

@@ -23,7 +23,7 @@ class EngineConfig(BaseSettings):
     """Folder of everything written; on a cluster a folder all nodes share. The portal has the same."""
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
-    """OpenMP threads of each rollout worker and of the trainer on CPU. They take turns, so each may use all cores."""
+    """Threads of each rollout worker and of the trainer on CPU, which divides them between passes side by side."""
 
     rollout_workers: int = Field(default=1, ge=1)
     """Rollout workers per pool, until the operator asks for another number (``engine.scale_pool``)."""
@@ -48,7 +48,8 @@ class EngineConfig(BaseSettings):
     trainer_resources: dict[str, float] = {}
     """The same for the trainer; without them a trainer on CPU runs beside the controller."""
     trainer_token_budget: int = Field(default=1024, ge=64)
-    """Tokens of one forward and backward pass. Larger batches are accumulated."""
+    """Tokens under way at once in forward and backward passes. Larger batches are accumulated; a group of one prompt
+    that is longer than its share counts alone."""
     trainer_resident_gib: float = Field(default=3.0, ge=0)
     """Memory for the adapters and optimizers of jobs that are not in the lane: the least recently trained beyond it are
     read from the store again when their turn comes. 32 jobs of rank 16 on a base of 135M take 2.4 GiB."""

@@ -38,8 +38,9 @@ from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
 
-PROBE_TOKENS = 128
-"""At most so many tokens are compared between trainer and rollout after a publish."""
+PROBE_TOKENS = 16
+"""At most so many tokens are compared between trainer and rollout after a publish. An episode's come first: on them
+adapters differ, on the chat template's header hardly. More would prove no more and keep both from their work."""
 
 
 class JobRun:
@@ -303,7 +304,7 @@ class JobRun:
             cursor=drawn.cursor,
             groups=judged.groups,
             advantages=judged.advantages,
-            probe_ids=(first.prompt_ids + first.trajectories[0].token_ids)[:PROBE_TOKENS],
+            probe_ids=(first.trajectories[0].token_ids + first.prompt_ids)[:PROBE_TOKENS],
             metrics={
                 **batch_metrics(self.spec, drawn.groups),
                 **{f"{stage}_seconds": seconds for stage, seconds in drawn.seconds.items()},

@@ -1,13 +1,14 @@
 """A pool: what serves one base model. Rollout workers, an environment worker, and one trainer behind its lane.
 
-Invariant: the trainer works on one job at a time. What holds of the rollout workers is in ``engine.rollout.workers``.
+Invariant: the trainer works on one turn of its lane at a time. What holds of the rollout workers is in
+``engine.rollout.workers``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,8 @@ from engine.scheduling.admission import Admission
 from engine.scheduling.lane import Lane
 from engine.spec import BaseModelSpec, JobSpec
 from engine.store import version_folder
-from engine.training.errors import UpdateLost
+from engine.training.errors import TrainingError, UpdateLost
+from engine.training.packing import count_row_tokens
 from engine.training.trainer import Trainer
 from engine.types import AdapterRef, Commit, Completion, Policy, RolloutRequest, StepResult, TrainBatch
 
@@ -34,6 +36,9 @@ log = logging.getLogger(__name__)
 
 COMMITS = "commits"
 """Ray's concurrency group of ``Trainer.commit``, which runs beside the updates."""
+TURN_BUDGETS = 2
+"""Small batches share a turn of the trainer up to so many of its token budgets: then they divide well between threads.
+"""
 COMMITTING = 4
 """Commits written at once."""
 CONCURRENCY = 10_000
@@ -76,7 +81,7 @@ class Pool:
     ) -> None:
         self.model = model
         self.model_dir = ""
-        self.lane = Lane()
+        self.lane = Lane(capacity=TURN_BUDGETS * config.trainer_token_budget)
         self._config = config
         self._controller = controller
         self._next_lora_id = next_lora_id
@@ -271,20 +276,37 @@ class Pool:
 
     async def train(self, spec: JobSpec, batch: TrainBatch) -> StepResult:
         """Wait for the lane, make one optimizer step, commit it. The commit is written outside the lane."""
-
-        async def reopen(trainer: ActorHandle, generation: int) -> None:
-            # The number of steps shapes the learning rate's schedule, so a job that was extended is opened anew too.
-            if self._opened.get(spec.job_id) != (generation, spec.training.steps):
-                await call_actor(trainer, "open_job", *self._opening(spec))
-                self._opened[spec.job_id] = (generation, spec.training.steps)
-
         while True:
-            await self._in_lane(spec, lambda: self._trainer.call("update", spec.job_id, batch, before=reopen))
+            await self._update_in_lane(spec, batch)
             try:
                 result: StepResult = await self._trainer.call("commit", spec.job_id, batch.step, group=COMMITS)
                 return result
             except UpdateLost as error:
                 log.warning("step %d of job %s is made again: %s", batch.step, spec.job_id, error)
+
+    async def _update_in_lane(self, spec: JobSpec, batch: TrainBatch) -> None:
+        share = self._jobs.get(spec.job_id, UNKNOWN_JOB)
+        await self.lane.share(
+            share.tenant_id, spec.job_id, share.weight, (spec, batch), max(1, count_row_tokens(batch)), self._update,
+            share.priority,
+        )  # fmt: skip
+
+    async def _update(self, works: Sequence[tuple[JobSpec, TrainBatch]]) -> list[Exception | None]:
+        """Update jobs in one turn of the trainer; of each what went wrong."""
+        closed: dict[str, Exception] = {}
+
+        async def reopen(trainer: ActorHandle, generation: int) -> None:
+            # The number of steps shapes the learning rate's schedule, so a job that was extended is opened anew too.
+            for spec, _ in works:
+                if self._opened.get(spec.job_id) != (generation, spec.training.steps):
+                    try:
+                        await call_actor(trainer, "open_job", *self._opening(spec))
+                        self._opened[spec.job_id] = (generation, spec.training.steps)
+                    except TrainingError as error:
+                        closed[spec.job_id] = error
+
+        outcomes = await self._trainer.call("update", [batch for _, batch in works], before=reopen)
+        return [closed.get(batch.job_id) or outcome for (_, batch), outcome in zip(works, outcomes, strict=True)]
 
     async def _in_lane(self, spec: JobSpec, work: Callable[[], Awaitable[Any]]) -> Any:
         share = self._jobs.get(spec.job_id, UNKNOWN_JOB)

@@ -6,6 +6,7 @@ token ids that are trained are exactly the ids that were sampled: text is for pe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -55,6 +56,9 @@ class RolloutRequest:
     seed: int
     job_id: str = ""
     """The job it is drawn for: whose share it counts to."""
+    began: float = field(default_factory=time.time, compare=False)
+    """When the group it is part of began, in epoch seconds: what began earlier is decoded first, so that batches become
+    complete one after another, and not all at the end."""
 
 
 @dataclass(frozen=True)
@@ -201,3 +205,5 @@ class StepResult:
     """Log-probability (temperature 1) of probe_ids[1:], each given what precedes it."""
     commit_seconds: float = field(default=0.0, compare=False)
     """Time it took to write the commit, beside other jobs' updates."""
+    turn_seconds: float = field(default=0.0, compare=False)
+    """How long the trainer's turn was in which the update was made, with others' where it was shared."""

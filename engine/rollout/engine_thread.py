@@ -69,15 +69,16 @@ class EngineThread:
         return await asyncio.shield(asyncio.wrap_future(result))
 
     async def generate(
-        self, request_id: str, prompt: EngineInput, params: SamplingParams, lora: LoRARequest | None
+        self, request_id: str, prompt: EngineInput, params: SamplingParams, lora: LoRARequest | None, priority: int
     ) -> RequestOutput:
-        """The finished output of one request. Cancelling aborts the request before this returns."""
+        """The finished output of one request; those of lower ``priority`` are begun first. Cancelling aborts the
+        request before this returns."""
         output: Future[RequestOutput] = Future()
         handle: list[str] = []
 
         def add(engine: LLMEngine) -> None:
             try:
-                handle.append(engine.add_request(request_id, prompt, params, lora_request=lora))
+                handle.append(engine.add_request(request_id, prompt, params, lora_request=lora, priority=priority))
                 self._outputs[request_id] = output
             except Exception as error:
                 _fail(output, error)

@@ -122,7 +122,8 @@ class RolloutWorker:
         if request.n < 1 or request.max_tokens < 1 or request.temperature < 0:
             raise ValueError("n and max_tokens must be at least 1, temperature at least 0")
         await self._ready()
-        output = await self._run(request.policy, request.prompt_ids, sampling_params(request))
+        milliseconds = int(1000 * request.began)
+        output = await self._run(request.policy, request.prompt_ids, sampling_params(request), milliseconds)
         return [self._completion(completion, request.policy) for completion in output.outputs]
 
     async def score(self, policy: Policy, token_ids: list[int]) -> list[float]:
@@ -140,7 +141,7 @@ class RolloutWorker:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await self._run(policy, token_ids, params)
+        output = await self._run(policy, token_ids, params, priority=0)
         assert output.prompt_logprobs is not None
         scored = zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
         return [logprobs[token_id].logprob for token_id, logprobs in scored if logprobs is not None]
@@ -205,13 +206,13 @@ class RolloutWorker:
                 "tokens: shorten the prompt or lower max_tokens"
             )
 
-    async def _run(self, policy: Policy, prompt_ids: list[int], params: SamplingParams) -> RequestOutput:
+    async def _run(self, policy: Policy, prompt_ids: list[int], params: SamplingParams, priority: int) -> RequestOutput:
         from vllm.inputs import tokens_input
 
         request_id = str(next(self._request_ids))
         lora = lora_request(policy) if isinstance(policy, AdapterRef) else None
         async with self._hold(policy):
-            return await self._engine.generate(request_id, tokens_input(prompt_ids), params, lora)
+            return await self._engine.generate(request_id, tokens_input(prompt_ids), params, lora, priority)
 
     def _completion(self, output: CompletionOutput, policy: Policy) -> Completion:
         token_ids = list(output.token_ids)
@@ -294,6 +295,7 @@ def build_engine(settings: Settings) -> LLMEngine:
             tensor_parallel_size=settings.tensor_parallel_size,
             distributed_executor_backend="uni" if settings.tensor_parallel_size == 1 else "mp",
             enable_prefix_caching=True,
+            scheduling_policy="priority",
             logprobs_mode="processed_logprobs",
             enable_lora=True,
             max_loras=settings.max_loras,

@@ -1,29 +1,53 @@
-"""The trainer's lane: one piece of work at a time, shared fairly between tenants by the time they use and their weight.
+"""The trainer's lane: one turn at a time, shared fairly between tenants by the time they use and their weight.
 
-Invariants: never two pieces at once; with T waiting tenants of equal weight and pieces of at most s seconds, a tenant
-that has a piece ready waits no longer than T * s plus the piece that is running: each other tenant goes first at most
-while its virtual time is lower, that is for one piece.
+A turn is one piece of work, or several small ones of different jobs that are worked on together (``share``).
+
+Invariants: never two turns at once; a turn holds one piece of any size, or pieces that fit its capacity together and,
+by what the last turn took, take no longer than ``TURN_SECONDS``, in fair order without overtaking; with T waiting
+tenants of equal weight and turns of at most s seconds, a tenant that has a piece ready waits no longer than T * s plus
+the turn that is running: each other tenant goes first at most while its virtual time is lower, that is for one piece.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from engine.scheduling.shares import FairShares
+from engine.scheduling.shares import Claim, FairShares
 from engine.spec import TenantShare
 
 T = TypeVar("T")
+
+TURN_SECONDS = 4.0
+"""A shared turn is meant to take no longer: meanwhile nobody else's piece is worked on."""
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A piece that may be worked on together with others; its claim's ``turn`` gets the result."""
+
+    claim: Claim
+    item: Any
+    together: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 
 
 class Lane:
     """Serializes pieces of work; see the module's docstring."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, capacity: float = 0.0) -> None:
+        """``capacity``: pieces of a turn add up to at most this size, but for a single one."""
         self._clock = clock
+        self._capacity = capacity
         self._shares = FairShares(clock)
+        self._shared: dict[int, _Shared] = {}
+        """Waiting pieces that may be worked on together, by the order of their claims."""
+        self._seconds_per_size = 0.0
+        """Of the last turn of pieces that may be shared; until there was one, each has a turn of its own."""
+        self._turns: set[asyncio.Task[None]] = set()
         self._busy = False
 
     async def run(
@@ -52,6 +76,25 @@ class Lane:
             # Soon, not now: a caller that comes straight back with more work competes for this turn too.
             asyncio.get_running_loop().call_soon(self._next)
 
+    async def share(
+        self, tenant_id: str, job_id: str, weight: float, item: T, size: float,
+        together: Callable[[Sequence[T]], Awaitable[Sequence[Any]]], priority: int = 0,
+    ) -> Any:  # fmt: skip
+        """Wait for this job's turn, in which ``together`` works on its item and on others of the same ``together``, as
+        many as fit. Returns the item's result or, where it is an exception, raises it.
+
+        Cancelling the caller while it waits gives up its place; what has begun is finished, and its result forgotten.
+        """
+        claim = self._shares.add(tenant_id, job_id, weight=weight, priority=priority, size=size)
+        self._shared[claim.order] = _Shared(claim, item, together)
+        self._next()
+        try:
+            return await claim.turn
+        except asyncio.CancelledError:
+            self._shares.drop(claim)
+            self._shared.pop(claim.order, None)
+            raise
+
     def forget(self, tenant_id: str, job_id: str) -> None:
         """A job ended: drop its record."""
         self._shares.forget(tenant_id, job_id)
@@ -74,6 +117,50 @@ class Lane:
         claim = self._shares.first()
         if self._busy or claim is None:
             return
-        self._shares.take(claim)
         self._busy = True
-        claim.turn.set_result(None)
+        if claim.order in self._shared:
+            # Outside the caller's context: Ray, which cancels what a cancelled call has called, must not take the turn
+            # for a part of the call that happened to begin it.
+            turn = asyncio.get_running_loop().create_task(self._turn(self._take(claim)), context=contextvars.Context())
+            self._turns.add(turn)
+            turn.add_done_callback(self._turns.discard)
+        else:
+            self._shares.take(claim)
+            claim.turn.set_result(None)
+
+    def _take(self, claim: Claim) -> list[_Shared]:
+        """The pieces of a turn that begins with this claim, each charged with what it will about use: a tenant with
+        many pieces has no more of them in the turn than its share."""
+        pieces: list[_Shared] = []
+        size, estimate = 0.0, self._seconds_per_size
+        limit = min(self._capacity, TURN_SECONDS / estimate) if estimate else 0.0
+        following: Claim | None = claim
+        while following is not None and (piece := self._shared.get(following.order)) is not None:
+            size += following.size
+            if pieces and (size > limit or piece.together != pieces[0].together):
+                break
+            self._shares.take(following)
+            self._shares.charge(following, estimate * following.size)
+            pieces.append(self._shared.pop(following.order))
+            following = self._shares.first()
+        return pieces
+
+    async def _turn(self, pieces: list[_Shared]) -> None:
+        start, estimate = self._clock(), self._seconds_per_size
+        size = sum(piece.claim.size for piece in pieces)
+        try:
+            results: Sequence[Any] = await pieces[0].together([piece.item for piece in pieces])
+        except Exception as error:
+            results = [error] * len(pieces)
+        each = (self._clock() - start) / size
+        self._seconds_per_size = each
+        for piece, result in zip(pieces, results, strict=True):
+            self._shares.charge(piece.claim, (each - estimate) * piece.claim.size)
+            if piece.claim.turn.done():
+                continue  # its caller was cancelled
+            if isinstance(result, BaseException):
+                piece.claim.turn.set_exception(result)
+            else:
+                piece.claim.turn.set_result(result)
+        self._busy = False
+        asyncio.get_running_loop().call_soon(self._next)

@@ -15,6 +15,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.spec import TenantShare
 
@@ -33,7 +34,7 @@ class Claim:
     size: float
     """What it will use, as far as known."""
     order: int
-    turn: asyncio.Future[None]
+    turn: asyncio.Future[Any]
 
 
 @dataclass
@@ -85,7 +86,7 @@ class FairShares:
 
     def add(self, tenant_id: str, job_id: str, *, weight: float, priority: int, size: float) -> Claim:
         """Queue a claim; its ``turn`` is resolved by whoever takes it."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         claim = Claim(tenant_id, job_id, weight, priority, size, next(self._orders), turn)
         share = self._shares.setdefault(tenant_id, _Share())
         share.weight = weight

@@ -2,7 +2,7 @@
 
 Every linear layer of the blocks is wrapped once, in a ``LoraLinear``; a job's adapter is a set of tensors that the
 wrappers point to while the job is in the lane. Swapping jobs moves no weight, and jobs of any rank and any choice of
-target modules share the base.
+target modules share the base, also in one pass.
 
 Invariants: the base's weights never require a gradient; an adapter's initial values depend on its seed and the base's
 shapes alone; names and shapes are PEFT's, so ``PeftModel.from_pretrained`` and vLLM load what ``export_adapter``
@@ -11,7 +11,11 @@ writes.
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,51 +31,96 @@ from engine.training.errors import TrainingError
 PEFT_PREFIX = "base_model.model."
 
 
+class Passing(threading.local):
+    """What is particular to the pass that a thread is computing; each thread has its own."""
+
+    def __init__(self) -> None:
+        self.checkpointing = False
+        self.factors: dict[str, list[Factors]] = {}
+        """By layer; rows of no adapter are the base's alone."""
+
+    def put(self, adapters: Sequence[tuple[Adapter | None, int]]) -> None:
+        """Each adapter for so many of the pass's rows, one below the other; None: the base alone."""
+        self.factors = {}
+        start = 0
+        for adapter, count in adapters:
+            rows = slice(start, start + count)
+            start += count
+            if adapter is not None:
+                for layer, down, up in adapter.by_layer:
+                    self.factors.setdefault(layer, []).append(Factors(rows, down, up, adapter.scale))
+
+
 class LoraLinear(nn.Module):
     """base(x) + scale * x A^T B^T, computed in the base's dtype; A and B are fp32 masters, cast on the way in.
 
-    The sampler computes the delta in the base's dtype too, so the policy trained is the one sampled. PEFT's own layers
-    compute it in fp32, with casts of every input and output.
+    The rows may belong to several jobs, one below the other; each meets its own factors only. The sampler computes the
+    delta in the base's dtype too, so the policy trained is the one sampled. PEFT's own layers compute it in fp32, with
+    casts of every input and output.
     """
 
-    def __init__(self, base: nn.Linear):
+    def __init__(self, base: nn.Linear, name: str, passing: Passing):
         super().__init__()
         self.base = base
-        self.factors: tuple[nn.Parameter, nn.Parameter] | None = None
-        """A [rank, in] and B [out, rank] of the job in the lane; None: the base alone."""
-        self.scale = 1.0
+        self._name = name
+        self._passing = passing
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]"""
-        if self.factors is None:
+        factors = self._passing.factors.get(self._name)
+        if not factors:
             return self.base(inputs)
         rows = inputs.reshape(-1, inputs.shape[-1])
-        outputs = _LoraProduct.apply(rows, self.base.weight, self.base.bias, *self.factors, self.scale)
+        places = [(one.rows, one.scale) for one in factors]
+        masters = [master for one in factors for master in (one.down, one.up)]
+        outputs = _LoraProduct.apply(rows, self.base.weight, self.base.bias, places, *masters)
         return outputs.view(*inputs.shape[:-1], -1)
 
 
+@dataclass(frozen=True)
+class Factors:
+    """One adapter's part in a layer."""
+
+    rows: slice
+    """Those of its job."""
+    down: nn.Parameter
+    """A [rank, in]"""
+    up: nn.Parameter
+    """B [out, rank]"""
+    scale: float
+
+
 class _LoraProduct(torch.autograd.Function):
-    """x W^T + bias + x A^T (scale * B)^T with its backward by hand: W gets no gradient, and both sums are in place."""
+    """x W^T + bias and, for each adapter's rows, + x A^T (scale * B)^T, with its backward by hand: W gets no gradient,
+    and all sums are in place."""
 
     @staticmethod
-    def forward(ctx, rows, weight, bias, down, up, scale):
-        """rows [N, in], weight [out, in], bias [out] or None, down [rank, in], up [out, rank] -> [N, out]"""
-        down = down.to(rows.dtype)
-        up = (up * scale).to(rows.dtype)
-        inner = rows @ down.T
-        ctx.save_for_backward(rows, weight, down, up, inner)
-        ctx.scale = scale
-        return functional.linear(rows, weight, bias).addmm_(inner, up.T)
+    def forward(ctx, rows, weight, bias, places, *masters):
+        """rows [N, in], weight [out, in], bias [out] or None -> [N, out]. ``places``: rows and scale of each adapter;
+        ``masters``: its A [rank, in] and B [out, rank]."""
+        outputs = functional.linear(rows, weight, bias)
+        saved = []
+        for (part, scale), down, up in zip(places, masters[::2], masters[1::2], strict=True):
+            down, up = down.to(rows.dtype), (up * scale).to(rows.dtype)
+            inner = rows[part] @ down.T
+            outputs[part].addmm_(inner, up.T)
+            saved += [down, up, inner]
+        ctx.save_for_backward(rows, weight, *saved)
+        ctx.places = places
+        return outputs
 
     @staticmethod
     def backward(ctx, grad):
-        """grad [N, out] -> gradients of rows, down and up; the masters' are fp32."""
-        rows, weight, down, up, inner = ctx.saved_tensors
-        grad_inner = grad @ up
-        grad_rows = (grad @ weight).addmm_(grad_inner, down) if ctx.needs_input_grad[0] else None
-        grad_down = (grad_inner.T @ rows).float()
-        grad_up = (grad.T @ inner).float() * ctx.scale
-        return grad_rows, None, None, grad_down, grad_up, None
+        """grad [N, out] -> gradients of rows and of each A and B; the masters' are fp32."""
+        rows, weight, *saved = ctx.saved_tensors
+        grad_rows = grad @ weight if ctx.needs_input_grad[0] else None
+        grads = []
+        for (part, scale), down, up, inner in zip(ctx.places, saved[::3], saved[1::3], saved[2::3], strict=True):
+            grad_inner = grad[part] @ up
+            if grad_rows is not None:
+                grad_rows[part].addmm_(grad_inner, down)
+            grads += [(grad_inner.T @ rows[part]).float(), (grad[part].T @ inner).float() * scale]
+        return grad_rows, None, None, None, *grads
 
 
 class Adapter:
@@ -88,11 +137,28 @@ class Adapter:
             shapes[f"{name}.lora_A.weight"] = (settings.rank, layer.base.in_features)
             shapes[f"{name}.lora_B.weight"] = (layer.base.out_features, settings.rank)
         self._shapes = shapes
-        self.flat = nn.Parameter(torch.zeros(sum(a * b for a, b in shapes.values()), device=device))
-        self.flat.grad = torch.zeros_like(self.flat)
+        self._layers = list(_targets(layers, settings))
+        self._hold(torch.zeros(sum(a * b for a, b in shapes.values()), device=device))
+
+    def _hold(self, weights: torch.Tensor) -> None:
+        self.flat = nn.Parameter(weights)
+        self.flat.grad = torch.zeros_like(weights)
         self.parameters = {name: nn.Parameter(view) for name, view in self.views(self.flat.data).items()}
         for name, gradient in self.views(self.flat.grad).items():
             self.parameters[name].grad = gradient  # backward accumulates in place
+        tensors = list(self.parameters.values())
+        self.by_layer = list(zip(self._layers, tensors[::2], tensors[1::2], strict=True))
+        """Name, A and B of each layer."""
+
+    def twin(self) -> Adapter:
+        """The same weights with a gradient of its own."""
+        other = copy.copy(self)
+        other._hold(self.flat.data)
+        return other
+
+    def add_gradient(self, twin: Adapter) -> None:
+        assert self.flat.grad is not None and twin.flat.grad is not None
+        self.flat.grad += twin.flat.grad
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Named views into a flat tensor of this adapter's size, in layer order."""
@@ -131,7 +197,7 @@ def _last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def wrap_linear_layers(model: nn.Module, output: nn.Module) -> dict[str, LoraLinear]:
+def wrap_linear_layers(model: nn.Module, output: nn.Module, passing: Passing) -> dict[str, LoraLinear]:
     """Wrap every linear layer but the output embedding; returns the wrappers by module path, in model order."""
     linear = {
         name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not output
@@ -139,20 +205,9 @@ def wrap_linear_layers(model: nn.Module, output: nn.Module) -> dict[str, LoraLin
     layers = {}
     for name, module in linear.items():
         parent, _, child = name.rpartition(".")
-        layers[name] = LoraLinear(module)
+        layers[name] = LoraLinear(module, name, passing)
         setattr(model.get_submodule(parent), child, layers[name])
     return layers
-
-
-def activate(layers: dict[str, LoraLinear], adapter: Adapter | None) -> None:
-    """Put a job's adapter into the lane; None for the base alone."""
-    for name, layer in layers.items():
-        down = adapter.parameters.get(f"{name}.lora_A.weight") if adapter else None
-        if adapter is None or down is None:
-            layer.factors = None
-        else:
-            layer.factors = (down, adapter.parameters[f"{name}.lora_B.weight"])
-            layer.scale = adapter.scale
 
 
 def export_adapter(folder: Path, adapter: Adapter, settings: LoraSettings, base_model: BaseModelSpec) -> None:

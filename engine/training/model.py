@@ -6,7 +6,7 @@ Invariant: base weights never change (``digest`` before = after) and never requi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from engine.training.attention import ATTENTION, segment_mask
 from engine.training.fusing import fuse
-from engine.training.lora import LoraLinear, wrap_linear_layers
+from engine.training.lora import Adapter, LoraLinear, Passing, wrap_linear_layers
 from engine.training.packing import Pack, Segment
 
 
@@ -41,10 +41,10 @@ class BaseModel:
         self._body: nn.Module = model.base_model
         self.output: nn.Linear = model.get_output_embeddings()
         self.vocab_size: int = self.output.weight.shape[0]
-        self.layers: dict[str, LoraLinear] = wrap_linear_layers(model, self.output)
+        self._passing = Passing()
+        self.layers: dict[str, LoraLinear] = wrap_linear_layers(model, self.output, self._passing)
         self._model = model
         self._checkpoint_above = checkpoint_above
-        self._checkpointing = False
         for module in model.modules():
             if isinstance(module, GradientCheckpointingLayer):
                 module.forward = self._checkpointed(module.forward)
@@ -56,7 +56,7 @@ class BaseModel:
         """
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if self._checkpointing:
+            if self._passing.checkpointing:
                 return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
             return forward(*args, **kwargs)
 
@@ -70,24 +70,40 @@ class BaseModel:
             digest.update(self._weights[name].detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def hidden_states(self, pack: Pack) -> torch.Tensor:
-        """Last hidden states [N, hidden] of a pack, with whichever adapter is in the lane."""
-        self._checkpointing = torch.is_grad_enabled() and len(pack.input_ids) > self._checkpoint_above
-        masks = [segment_mask(segment, dtype=self.dtype, device=self.device) for segment in pack.segments]
+    def hidden_states(self, parts: Sequence[tuple[Adapter | None, Pack]]) -> torch.Tensor:
+        """Last hidden states [N, hidden] of packs, one below the other, each with its adapter; None: the base alone."""
+        packs = [pack for _, pack in parts]
+        input_ids = [token for pack in packs for token in pack.input_ids]
+        self._passing.checkpointing = torch.is_grad_enabled() and len(input_ids) > self._checkpoint_above
+        self._passing.put([(adapter, len(pack.input_ids)) for adapter, pack in parts])
         return self._body(
-            input_ids=torch.tensor([pack.input_ids], device=self.device),
-            position_ids=torch.tensor([pack.position_ids], device=self.device),
+            input_ids=torch.tensor([input_ids], device=self.device),
+            position_ids=torch.tensor([[place for pack in packs for place in pack.position_ids]], device=self.device),
             use_cache=False,
-            segment_masks=masks,
+            segment_masks=[
+                segment_mask(segment, dtype=self.dtype, device=self.device)
+                for pack in packs
+                for segment in pack.segments
+            ],
         ).last_hidden_state[0]
 
+    def release(self) -> None:
+        """Let go of the adapters of this thread's pass."""
+        self._passing.put([])
+
     @torch.no_grad()
-    def sequence_logprobs(self, token_ids: list[int]) -> list[float]:
-        """Log-probability, at temperature 1, of each token but the first given those before it."""
-        if len(token_ids) < 2:
-            return []
-        length = len(token_ids) - 1
-        pack = Pack(token_ids[:-1], list(range(length)), [Segment(length, ())])
-        logits = self.output(self.hidden_states(pack)).float()
-        targets = torch.tensor(token_ids[1:], device=self.device)
-        return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1).tolist()
+    def sequence_logprobs(self, sequences: Sequence[tuple[Adapter | None, list[int]]]) -> list[list[float]]:
+        """For each sequence, the log-probability, at temperature 1, of each token but the first given those before."""
+        parts = []
+        for adapter, token_ids in sequences:
+            length = max(0, len(token_ids) - 1)
+            parts.append(
+                (adapter, Pack(token_ids[:length], list(range(length)), [Segment(length, ())] if length else []))
+            )
+        if not any(pack.input_ids for _, pack in parts):
+            return [[] for _ in sequences]
+        logits = self.output(self.hidden_states(parts)).float()
+        self.release()
+        targets = torch.tensor([token for _, token_ids in sequences for token in token_ids[1:]], device=self.device)
+        logprobs = torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1)
+        return [one.tolist() for one in logprobs.split([len(pack.input_ids) for _, pack in parts])]

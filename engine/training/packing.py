@@ -76,12 +76,22 @@ def count_model_tokens(batch: TrainBatch) -> int:
     return sum(sum(trajectory.loss_mask) for group in batch.groups for trajectory in group.trajectories)
 
 
-def build_packs(
-    batch: TrainBatch, token_budget: int, *, every_trajectory: bool = False, equal_trajectories: bool = False
-) -> list[Pack]:
-    """The packs of a batch, in order, each at most ``token_budget`` tokens.
+def count_row_tokens(batch: TrainBatch) -> int:
+    """At most so many tokens are computed for a batch that is not split."""
+    return sum(
+        len(group.prompt_ids) + sum(len(trajectory.token_ids) for trajectory in group.trajectories)
+        for group in batch.groups
+    )
 
-    A group too long for a pack is split and its prompt repeated; one episode too long gets a pack of its own.
+
+def build_packs(
+    batch: TrainBatch, token_budget: int, *, size: int = 0, every_trajectory: bool = False,
+    equal_trajectories: bool = False,
+) -> list[Pack]:  # fmt: skip
+    """The packs of a batch, in order, each at most ``token_budget`` tokens; with ``size`` at most so many, where no
+    group is longer.
+
+    A group too long for the budget is split and its prompt repeated; one episode too long gets a pack of its own.
     ``every_trajectory``: those of advantage 0 too. ``equal_trajectories``: a token's weight is inverse to the length of
     its trajectory, so that all trajectories weigh the same.
     """
@@ -95,7 +105,7 @@ def build_packs(
         ]
         for branches in _split(group, branches_of_group, token_budget):
             length = len(group.prompt_ids) + sum(branch.input_length for branch in branches)
-            if not packs or len(packs[-1].input_ids) + length > token_budget:
+            if not packs or len(packs[-1].input_ids) + length > (size or token_budget):
                 packs.append(Pack())
             _append(packs[-1], group.prompt_ids, branches)
     return packs

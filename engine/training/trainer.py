@@ -1,9 +1,10 @@
-"""The trainer: one frozen base, many jobs' adapters, one serialized lane.
+"""The trainer: one frozen base, many jobs' adapters, one serialized lane, in whose turns small batches go together.
 
 Invariants:
 - A step commits once, as the adapter version of its number. Asking again for the committed step gives its result again.
-- A job's update is what it would be if the job trained alone: between steps a job's whole state is its last commit, in
-  memory or not. Whatever goes wrong in a step, the memory is dropped and the store is the truth.
+- A job's update is what it would be if the job trained alone, also where it shares passes: between steps a job's whole
+  state is its last commit, in memory or not. Whatever goes wrong in a step, the memory is dropped and the store is the
+  truth.
 - Base weights never change.
 
 The class is plain and synchronous: one call at a time, but for ``commit``, which may run beside another job's
@@ -17,6 +18,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +44,27 @@ class Updated:
     step: int
     cursor: int
     metrics: dict[str, float]
-    probe_logprobs: list[float]
+    proof: Future[list[list[float]]]
+    """Log-probabilities of the probes of all jobs of the turn ..."""
+    place: int
+    """... and this job's place among them."""
     commit: Commit | None
     """Set where the step was committed before."""
+    turn_seconds: float
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A batch about to be trained, and its job's session at its last commit."""
+
+    session: Session
+    batch: TrainBatch
+    commit: Commit | None
+    """Set where the batch's step is committed already."""
 
 
 class Trainer:
-    """Trains the jobs of one base model, one optimizer step at a time."""
+    """Trains the jobs of one base model, a turn at a time."""
 
     def __init__(
         self,
@@ -61,10 +78,10 @@ class Trainer:
     ):
         """Load the base from ``model_dir`` in ``dtype`` (``bfloat16``, ``float16``, ``float32``) onto ``device``.
 
-        ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in one forward pass; bounds memory, changes
-        no result; the speed of SmolLM2-135M on a CPU is flat from 512 on. One episode longer than that is a pass of its
-        own, with gradient checkpointing. ``resident_bytes``: memory for adapters and optimizers; beyond it the least
-        recently trained jobs are reloaded from their last commit when their turn comes. The last one always stays.
+        ``threads``: CPU threads for arithmetic. ``token_budget``: tokens in the passes under way; it bounds memory and
+        changes no result. One episode longer than that is a pass of its own, with gradient checkpointing.
+        ``resident_bytes``: memory for adapters and optimizers; beyond it the least recently trained jobs are reloaded
+        from their last commit when their turn comes. The last one always stays.
         """
         # Read when torch is first imported. Threads that spin at barriers cost a factor of ten where a sampler or
         # anything else wants the same cores.
@@ -72,9 +89,15 @@ class Trainer:
         import torch
 
         from engine.training.model import BaseModel
+        from engine.training.passes import PassRunner
 
         torch.set_num_threads(threads)
         self._model = BaseModel(model_dir, dtype=dtype, device=device, checkpoint_above=token_budget)
+        # The probes of a turn are computed beside the next turn, on a thread of one core.
+        self._prover = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        self._prover.submit(os.getpid).result()
+        torch.set_num_threads(threads)
+        self._passes = PassRunner(threads, token_budget, self._model.device)
         self._token_budget = token_budget
         self._resident_bytes = resident_bytes
         self._open: dict[str, tuple[JobSpec, str, str]] = {}
@@ -96,32 +119,73 @@ class Trainer:
         _, commit = self._session(spec.job_id)
         return commit
 
-    def update(self, job_id: str, batch: TrainBatch) -> None:
-        """The job's AdamW updates on the batch, ``epochs * minibatches`` of them, in memory; ``commit`` comes next.
+    def update(self, batches: Sequence[TrainBatch]) -> list[Exception | None]:
+        """For each job whose batch is given, its AdamW updates on it, ``epochs * minibatches`` of them, in memory;
+        ``commit`` comes next. A job has one of the batches at most; small ones share passes.
 
-        A step that is the last commit already is not repeated. Raises ``TrainingError``, with nothing applied, for a
-        step out of order, a malformed batch, and a loss or gradient that is not finite.
+        A step that is the last commit already is not repeated. Returns for each batch why nothing was applied
+        (``TrainingError``: it is out of order or malformed, or its loss or gradient is not finite), or None.
         """
+        begun: list[_Begun | Exception] = []
+        for batch in batches:
+            try:
+                begun.append(self._begin(batch))
+            except Exception as error:
+                begun.append(error)
+        ready = [one for one in begun if not isinstance(one, Exception)]
+        try:
+            failed = self._update(ready)
+        except Exception as error:
+            if len(batches) == 1:
+                return [error]
+            # Whose fault it is shows when each is alone; what was applied is forgotten with the sessions.
+            return [self.update([batch])[0] for batch in batches]
+        return [one if isinstance(one, Exception) else failed.get(one.batch.job_id) for one in begun]
+
+    def _begin(self, batch: TrainBatch) -> _Begun:
+        """Take the job's session out of memory: only a step that is committed puts it back."""
+        job_id = batch.job_id
         self._wait_for_commit(job_id)
         with self._mutex:
             self._updated.pop(job_id, None)  # its commit was never asked for
         session, last = self._session(job_id)
-        if batch.job_id != job_id:
-            raise TrainingError(f"the batch belongs to job {batch.job_id}, not to {job_id}")
         if batch.step not in (last.version, last.version + 1):
             raise TrainingError(f"step {batch.step} is out of order: the next step of this job is {last.version + 1}")
         check_batch(batch, self._model.vocab_size)
         with self._mutex:
-            del self._resident[job_id]  # only a step that was committed comes back
-        if batch.step == last.version:
-            _, job_dir, _ = self._open[job_id]
-            committed, metrics = last, read_manifest(job_dir, last.version).metrics
-        else:
-            committed, metrics = None, self._update(session, batch)
-        self._activate(session)
-        probe = self._model.sequence_logprobs(batch.probe_ids)
-        with self._mutex:
-            self._updated[job_id] = Updated(session, batch.step, batch.cursor, metrics, probe, committed)
+            del self._resident[job_id]
+        return _Begun(session, batch, last if batch.step == last.version else None)
+
+    def _update(self, begun: Sequence[_Begun]) -> dict[str, TrainingError]:
+        """Make the updates that are not committed yet and prove all; returns by job what could not be made."""
+        from engine.training.update import update_sessions
+
+        started = time.perf_counter()
+        steps = [one for one in begun if one.commit is None]
+        work = [(one.session, one.batch) for one in steps]
+        made = update_sessions(self._model, work, self._passes, self._token_budget)
+        metrics: dict[str, dict[str, float]] = {}
+        failed: dict[str, TrainingError] = {}
+        for one, outcome in zip(steps, made, strict=True):
+            if isinstance(outcome, TrainingError):
+                failed[one.batch.job_id] = outcome
+            else:
+                metrics[one.batch.job_id] = {**one.batch.metrics, **outcome}
+        for one in begun:
+            if one.commit is not None:
+                stored = read_manifest(self._open[one.batch.job_id][1], one.commit.version)
+                metrics[one.batch.job_id] = stored.metrics
+        done = [one for one in begun if one.batch.job_id in metrics]
+        seconds = time.perf_counter() - started
+        probes = [(one.session.adapter, one.batch.probe_ids) for one in done]
+        proof = self._prover.submit(self._model.sequence_logprobs, probes)
+        for index, one in enumerate(done):
+            batch = one.batch
+            with self._mutex:
+                self._updated[batch.job_id] = Updated(
+                    one.session, batch.step, batch.cursor, metrics[batch.job_id], proof, index, one.commit, seconds
+                )
+        return failed
 
     def commit(self, job_id: str, step: int) -> StepResult:
         """Commit what ``update`` made, as version ``step``; asked for once. May run beside the other methods.
@@ -152,20 +216,23 @@ class Trainer:
             return StepResult(
                 commit=commit,
                 metrics=dict(updated.metrics),
-                probe_logprobs=updated.probe_logprobs,
+                probe_logprobs=updated.proof.result()[updated.place],
                 commit_seconds=time.perf_counter() - started,
+                turn_seconds=updated.turn_seconds,
             )
         finally:
             with self._mutex:
                 del self._committing[job_id]
             over.set()
 
-    def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
-        """``update`` and ``commit``, again where the update was lost."""
+    def train_step(self, batch: TrainBatch) -> StepResult:
+        """``update`` of one job and ``commit``, again where the update was lost. Raises what ``update`` returns."""
         while True:
-            self.update(job_id, batch)
+            (error,) = self.update([batch])
+            if error is not None:
+                raise error
             try:
-                return self.commit(job_id, batch.step)
+                return self.commit(batch.job_id, batch.step)
             except UpdateLost:
                 continue
 
@@ -173,7 +240,6 @@ class Trainer:
         """Forget a job and free its memory. Its commits stay; one that is being written is waited for. Idempotent."""
         self._drop(job_id)
         self._open.pop(job_id, None)
-        self._activate(None)
 
     def base_digest(self) -> str:
         """sha256 over the base's weights."""
@@ -232,18 +298,3 @@ class Trainer:
                 f"the folder of job {spec.job_id} (rank {spec.lora.rank}) "
                 f"holds job {commit.job_id} (rank {commit.rank})"
             )
-
-    def _activate(self, session: Session | None) -> None:
-        from engine.training.lora import activate
-
-        activate(self._model.layers, session.adapter if session else None)
-
-    def _update(self, session: Session, batch: TrainBatch) -> dict[str, float]:
-        """Train the session on the batch, in memory; returns the step's metrics."""
-        from engine.training.update import update_session
-
-        started = time.perf_counter()
-        metrics = update_session(self._model, session, batch, self._token_budget)
-        seconds = time.perf_counter() - started
-        speed = {"train_tokens_per_second": metrics["tokens_trained"] / seconds} if metrics["tokens_trained"] else {}
-        return {**batch.metrics, **metrics, **speed, "train_seconds": seconds}

@@ -285,7 +285,7 @@ async def test_trained_ids_are_the_sampled_ids(model: Path, tmp_path: Path, engi
     trainer = Trainer(str(model), dtype="float32", device="cpu", threads=1, token_budget=1024, resident_bytes=2**30)
     trainer.open_job(spec, str(tmp_path / "job"))
     batch = TrainBatch(spec.job_id, 1, 1, [result.group], advantages_of(spec, [result.group]), prompt_ids[:20])
-    metrics = trainer.train_step(spec.job_id, batch).metrics
+    metrics = trainer.train_step(batch).metrics
     sampled = sum(len(completion.token_ids) for _, completions in rollout.drawn for completion in completions)
     assert metrics["tokens_trained"] == sampled == sum(sum(t.loss_mask) for t in result.group.trajectories)
     assert metrics["logprob_gap"] < 1e-3

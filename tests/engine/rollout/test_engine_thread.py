@@ -22,7 +22,7 @@ class FakeEngine:
         self.paused.set()
         self.engine_core = SimpleNamespace(shutdown=lambda: None)
 
-    def add_request(self, request_id: str, steps: Any, params: Any, lora_request: Any) -> str:
+    def add_request(self, request_id: str, steps: Any, params: Any, lora_request: Any, priority: int) -> str:
         if steps is None:
             raise ValueError("no steps")
         self.requests[request_id] = steps
@@ -55,7 +55,7 @@ def start(engine: FakeEngine, broken: list[BaseException] | None = None) -> Engi
 
 
 async def generate(thread: EngineThread, request_id: str, steps: int | None) -> str:
-    return (await thread.generate(request_id, steps, None, None)).request_id  # type: ignore[arg-type]
+    return (await thread.generate(request_id, steps, None, None, 0)).request_id  # type: ignore[arg-type]
 
 
 async def test_requests_end_in_their_own_time_and_calls_run_between_steps() -> None:

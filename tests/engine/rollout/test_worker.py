@@ -104,6 +104,24 @@ async def test_greedy_follows_each_new_version(
     assert len(set(map(tuple, answers))) == 3
 
 
+async def test_what_began_earlier_is_decoded_before_what_waits_longer(worker: RolloutWorker) -> None:
+    """Three times as many sequences as are decoded at once; then one more, of a group that began before them all."""
+    ended: list[str] = []
+
+    async def draw(name: str, began: float) -> None:
+        sent = request(BASE, prompt(8), n=32, max_tokens=24, temperature=1.0)
+        await worker.generate(dataclasses.replace(sent, began=began))
+        ended.append(name)
+
+    waiting = [asyncio.create_task(draw(f"new {index}", 2000.0 + index)) for index in range(6)]
+    while (await worker.stats())["waiting"] < 64:
+        pass
+    await asyncio.gather(*waiting, draw("old", 1000.0))
+    # two were being decoded when it came
+    assert ended.index("old") <= 2
+    assert [name for name in ended if name != "old"][2:] == [f"new {index}" for index in range(2, 6)]
+
+
 async def test_sampling_repeats_with_the_seed_and_differs_within_a_group(worker: RolloutWorker) -> None:
     draw = request(BASE, prompt(5), n=4, max_tokens=16, temperature=1.0, seed=7)
     first, second = await worker.generate(draw), await worker.generate(draw)

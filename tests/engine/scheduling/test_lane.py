@@ -167,3 +167,107 @@ async def test_a_waiter_cancelled_while_the_work_before_it_is_cancelled_blocks_n
     running.cancel()
     assert await asyncio.wait_for(third, 5) == "served"
     assert lane.depth == 0
+
+
+class Turns:
+    """What a lane was given to work on together."""
+
+    def __init__(self) -> None:
+        self.turns: list[list[str]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def together(self, items):
+        self.turns.append(list(items))
+        await self.open.wait()
+        return [ValueError(item) if item.startswith("bad") else item.upper() for item in items]
+
+
+async def share_all(lane: Lane, turns: Turns, pieces, weight=1):
+    """Results, in order, of pieces (tenant, item, size) that come while the lane is held."""
+    turns.open.clear()
+    held = asyncio.create_task(lane.share("z", "z", 1, "held", 1, turns.together))
+    await asyncio.sleep(0)
+    waiting = [
+        asyncio.create_task(lane.share(tenant, item, weight, item, size, turns.together))
+        for tenant, item, size in pieces
+    ]
+    await asyncio.sleep(0)
+    turns.open.set()
+    return (await asyncio.gather(held, *waiting, return_exceptions=True))[1:]
+
+
+async def test_small_pieces_share_a_turn_up_to_its_capacity_and_each_gets_its_own_result():
+    lane, turns = Lane(capacity=10), Turns()
+    pieces = [("a", "a", 4), ("b", "bad b", 4), ("c", "c", 4), ("d", "d", 40), ("e", "e", 1)]
+    results = await share_all(lane, turns, pieces)
+    assert turns.turns == [["held"], ["a", "bad b"], ["c"], ["d"], ["e"]]  # what does not fit is not overtaken
+    assert isinstance(results[1], ValueError) and [*results[:1], *results[2:]] == ["A", "C", "D", "E"]
+    assert lane.depth == 0 and not lane.busy
+
+
+async def test_a_piece_that_may_not_be_shared_has_a_turn_of_its_own():
+    lane, turns = Lane(capacity=10), Turns()
+
+    async def alone():
+        turns.turns.append(["alone"])
+
+    turns.open.clear()
+    held = asyncio.create_task(lane.share("z", "z", 1, "held", 1, turns.together))
+    await asyncio.sleep(0)
+    tasks = [held, *(asyncio.create_task(lane.share(x, x, 1, x, 1, turns.together)) for x in "ab")]
+    tasks.append(asyncio.create_task(lane.run("c", "c", 1, alone)))
+    tasks.append(asyncio.create_task(lane.share("d", "d", 1, "d", 1, turns.together)))
+    await asyncio.sleep(0)
+    turns.open.set()
+    await asyncio.gather(*tasks)
+    assert turns.turns == [["held"], ["a", "b"], ["alone"], ["d"]]
+
+
+async def test_a_turn_that_fails_as_a_whole_fails_every_piece_and_frees_the_lane():
+    lane = Lane(capacity=10)
+
+    async def lost(items):
+        raise ConnectionError("the trainer is gone")
+
+    results = await asyncio.gather(*(lane.share(x, x, 1, x, 1, lost) for x in "ab"), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectionError, ConnectionError]
+    assert not lane.busy and lane.depth == 0
+
+
+async def test_cancelling_one_of_a_turn_leaves_the_others_and_the_turn_alone():
+    lane, turns = Lane(capacity=10), Turns()
+    turns.open.clear()
+    first, second = (asyncio.create_task(lane.share(x, x, 1, x, 1, turns.together)) for x in "ab")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert turns.turns == [["a"]]
+    third = asyncio.create_task(lane.share("c", "c", 1, "c", 1, turns.together))
+    await asyncio.sleep(0)
+    second.cancel()  # it waits
+    first.cancel()  # it is worked on: no other turn may begin before that is over
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert turns.turns == [["a"]] and lane.busy
+    turns.open.set()
+    assert await third == "C"
+    assert turns.turns == [["a"], ["c"]] and lane.depth == 0
+
+
+async def test_shared_turns_keep_the_shares():
+    """A tenant of many jobs against one of a single job, two pieces a turn: half the time each, by size."""
+    clock, served = Clock(), Counter()
+    lane = Lane(clock, capacity=2)
+
+    async def together(items):
+        await asyncio.sleep(0)
+        clock.now += len(items)
+        served.update(items)
+        return items
+
+    async def keep_busy(tenant, job):
+        while clock.now < 400:
+            await lane.share(tenant, job, 1, tenant, 1, together)
+
+    await asyncio.gather(*(keep_busy("many", f"m{index}") for index in range(7)), keep_busy("single", "s"))
+    assert served["single"] == pytest.approx(served["many"], rel=0.05)

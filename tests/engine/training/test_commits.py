@@ -25,7 +25,7 @@ def test_a_commit_runs_beside_another_jobs_update_and_changes_nothing(make_train
         for step in range(1, 4):
             futures = []
             for spec in specs:
-                trainer.update(spec.job_id, make_batch(step, job_id=spec.job_id))
+                trainer.update([make_batch(step, job_id=spec.job_id)])
                 futures.append(store.submit(trainer.commit, spec.job_id, step))
             commits = [future.result().commit for future in futures]
     assert [files_of(commit) for commit in commits] == [files_of(commit) for commit in alone]
@@ -36,11 +36,11 @@ def test_an_update_that_was_not_committed_leaves_no_trace(make_trainer, tmp_path
     expected = run_steps(make_trainer(), spec, tmp_path / "undisturbed", 1)[-1]
     trainer = make_trainer()
     trainer.open_job(spec, str(tmp_path / "job"))
-    trainer.update(A, make_batch(1, seed=99))
+    trainer.update([make_batch(1, seed=99)])
     with pytest.raises(UpdateLost):
         trainer.commit(A, 2)
     assert list_versions(str(tmp_path / "job")) == [0]
-    trainer.update(A, make_batch(1))
+    trainer.update([make_batch(1)])
     assert files_of(trainer.commit(A, 1).commit) == files_of(expected)
     with pytest.raises(UpdateLost):
         trainer.commit(A, 1)
@@ -50,7 +50,7 @@ def test_closing_waits_for_a_commit_and_drops_what_none_was_asked_for(make_train
     trainer = make_trainer()
     for job in (A, B):
         trainer.open_job(make_spec(job), str(tmp_path / job))
-        trainer.update(job, make_batch(1, job_id=job))
+        trainer.update([make_batch(1, job_id=job)])
     begun, go_on = threading.Event(), threading.Event()
     write = Session.commit
 

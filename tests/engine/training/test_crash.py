@@ -21,7 +21,7 @@ def train(model_dir: str, job_dir: str, ready: object = None) -> None:
     if ready is not None:
         ready.set()  # type: ignore[attr-defined]
     for step in range(commit.step + 1, STEPS + 1):
-        trainer.train_step(spec.job_id, make_batch(step))
+        trainer.train_step(make_batch(step))
 
 
 def test_killed_again_and_again_it_ends_with_the_same_weights(tiny_model: Path, tmp_path: Path):

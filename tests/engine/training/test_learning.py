@@ -49,7 +49,7 @@ def test_the_reward_rises(tiny_model: Path, tmp_path: Path, make_trainer):
             ]
             groups.append(Group(row, prompt, "", "", trajectories))
             advantages.append(group_advantages(rewards))
-        result = trainer.train_step(spec.job_id, TrainBatch(spec.job_id, step, 2 * step, groups, advantages, [1, 2, 3]))
+        result = trainer.train_step(TrainBatch(spec.job_id, step, 2 * step, groups, advantages, [1, 2, 3]))
         commit = result.commit
         means.append(sum(t.score.total for group in groups for t in group.trajectories) / (2 * GROUP_SIZE))
         # the sampler is the trainer's policy to rounding: nothing to correct

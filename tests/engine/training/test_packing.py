@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from engine.spec import LoraSettings
-from engine.training import objective
+from engine.training import attention, objective
 from engine.training.attention import segment_mask
-from engine.training.lora import Adapter, activate, export_adapter
+from engine.training.lora import Adapter, export_adapter
 from engine.training.model import BaseModel
+from engine.training.objective import Part
 from engine.training.packing import Pack, Segment, build_packs, count_model_tokens
 from engine.types import Group, Score, TrainBatch, Trajectory
 from tests.engine.training.factory import make_batch, make_spec
@@ -107,12 +108,11 @@ def run_packs(base: BaseModel, adapter: Adapter, batch: TrainBatch, budget: int,
     """(gradient of the batch's loss by parameter, log-probabilities of the trained tokens, loss)"""
     assert adapter.flat.grad is not None
     adapter.flat.grad.zero_()
-    activate(base.layers, adapter)
     settings = make_spec().training
     results = [
         result
         for pack in build_packs(batch, budget)
-        for result in objective.backward_pack(base, pack, settings, temperature)
+        for result in objective.backward_pass(base, [Part(adapter, pack, settings, temperature)])[0]
     ]
     tokens = count_model_tokens(batch)
     gradient = {name: view.clone() / tokens for name, view in adapter.views(adapter.flat.grad).items()}
@@ -180,6 +180,31 @@ def test_batch_mates_change_no_logprob(base):
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("lengths", [(5, 5, 5, 5), (9, 1, 4), (2, 7)])
+def test_branches_as_a_batch_come_to_the_same_end(base, monkeypatch, lengths):
+    batch = batch_of(
+        [
+            Group(
+                0,
+                [1, 2, 3, 4],
+                "",
+                "",
+                [trajectory([5 + i + n for n in range(size)]) for i, size in enumerate(lengths)],
+            )
+        ],
+        [[1.0 - 0.7 * i for i in range(len(lengths))]],
+    )
+    adapter = random_adapter(base, LORAS[1])
+    monkeypatch.setitem(attention.BATCHING_COST, "cpu", 10**9)
+    gradient, logprobs, _ = run_packs(base, adapter, batch, 200, 1.0)
+    monkeypatch.setitem(attention.BATCHING_COST, "cpu", -(10**9))
+    assert segment_mask(Segment(4, lengths), dtype=torch.float32, device=base.device).branches is not None
+    batched_gradient, batched, _ = run_packs(base, adapter, batch, 200, 1.0)
+    torch.testing.assert_close(batched, logprobs, rtol=1e-5, atol=1e-5)
+    for name, value in batched_gradient.items():
+        torch.testing.assert_close(value, gradient[name], rtol=1e-4, atol=1e-6)
+
+
 def test_long_segments_take_the_fused_kernel_to_the_same_end(base, monkeypatch):
     batch = make_batch(4)
     adapter = random_adapter(base, LORAS[1])
@@ -194,12 +219,10 @@ def test_long_segments_take_the_fused_kernel_to_the_same_end(base, monkeypatch):
 def test_entropy_is_the_policys_at_the_sampling_temperature(base, tiny_model):
     group = Group(0, [1, 2, 3], "", "", [trajectory([4])])
     (pack,) = build_packs(batch_of([group], [[1.0]]), 10)
-    activate(base.layers, None)
     with torch.no_grad():
-        logits = base.output(base.hidden_states(Pack([1, 2, 3], [0, 1, 2], [Segment(3, ())])))[-1] / 0.5
+        logits = base.output(base.hidden_states([(None, Pack([1, 2, 3], [0, 1, 2], [Segment(3, ())]))]))[-1] / 0.5
     expected = torch.distributions.Categorical(logits=logits).entropy()
-    activate(base.layers, random_adapter(base, LORAS[0]))
-    for layer in base.layers.values():
-        layer.scale = 0.0  # the base's policy, with a graph to run backward through
-    (result,) = objective.backward_pack(base, pack, make_spec().training, 0.5)
+    adapter = random_adapter(base, LORAS[0])
+    adapter.scale = 0.0  # the base's policy, with a graph to run backward through
+    ((result,),) = objective.backward_pass(base, [Part(adapter, pack, make_spec().training, 0.5)])
     assert result.entropy.item() == pytest.approx(expected.item(), rel=1e-5)

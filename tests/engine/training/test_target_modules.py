@@ -34,7 +34,7 @@ def train_all(trainer, tmp_path: Path) -> list[StepResult]:
     for spec in specs:
         trainer.open_job(spec, str(tmp_path / spec.job_id))
     for step in (1, 2, 3):
-        results = [trainer.train_step(spec.job_id, make_batch(step, job_id=spec.job_id)) for spec in specs]
+        results = [trainer.train_step(make_batch(step, job_id=spec.job_id)) for spec in specs]
     return results
 
 
@@ -57,7 +57,7 @@ def test_jobs_with_other_targets_train_as_if_alone(make_trainer, tmp_path):
         trainer = make_trainer()
         trainer.open_job(make_spec(job(index), lora=lora), str(tmp_path / job(index)))
         for step in (1, 2, 3):
-            alone = trainer.train_step(job(index), make_batch(step, job_id=job(index)))
+            alone = trainer.train_step(make_batch(step, job_id=job(index)))
         assert alone.commit.sha256 == together[index].commit.sha256
 
 

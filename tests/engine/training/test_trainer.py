@@ -33,7 +33,7 @@ def run_steps(trainer: Trainer, spec, job_dir: Path, steps: int) -> list[Commit]
     commit = trainer.open_job(spec, str(job_dir))
     commits = [commit]
     for step in range(commit.step + 1, steps + 1):
-        commits.append(trainer.train_step(spec.job_id, make_batch(step, job_id=spec.job_id)).commit)
+        commits.append(trainer.train_step(make_batch(step, job_id=spec.job_id)).commit)
     return commits
 
 
@@ -65,7 +65,7 @@ def test_a_step_is_one_adamw_update(trainer, tiny_model, tmp_path):
     spec = make_spec(A, temperature=0.8, weight_decay=0.1, max_grad_norm=0.05)
     start = trainer.open_job(spec, str(tmp_path))
     batch = make_batch(1)
-    result = trainer.train_step(A, batch)
+    result = trainer.train_step(batch)
 
     model = load_peft(tiny_model, start.path, trainable=True)
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -93,7 +93,7 @@ def test_the_result_of_a_step(trainer, tiny_model, tmp_path):
     spec = make_spec(A, warmup_steps=4)
     trainer.open_job(spec, str(tmp_path))
     batch = make_batch(1)
-    result = trainer.train_step(A, batch)
+    result = trainer.train_step(batch)
     assert (result.commit.version, result.commit.step, result.commit.cursor) == (1, 1, batch.cursor)
     assert result.commit == last_commit(str(tmp_path))
     assert set(result.metrics) == {
@@ -126,7 +126,7 @@ def test_the_export_loads_with_peft_at_the_same_scale(trainer, tiny_model, tmp_p
     spec = make_spec(A, lora=lora)
     trainer.open_job(spec, str(tmp_path))
     for step in (1, 2, 3):
-        result = trainer.train_step(A, make_batch(step))
+        result = trainer.train_step(make_batch(step))
     with torch.no_grad():
         expected = sequence_logprobs(load_peft(tiny_model, result.commit.path), make_batch(3).probe_ids)
         base = sequence_logprobs(load_peft(tiny_model, tmp_path / "versions" / "0"), make_batch(3).probe_ids)
@@ -175,7 +175,7 @@ def test_jobs_that_alternate_train_as_if_alone_bit_for_bit(make_trainer, tmp_pat
         for spec in specs:
             trainer.open_job(spec, str(tmp_path / f"{resident}-{spec.job_id}"))
         for step in range(1, 5):
-            last = [trainer.train_step(spec.job_id, make_batch(step, job_id=spec.job_id)).commit for spec in specs]
+            last = [trainer.train_step(make_batch(step, job_id=spec.job_id)).commit for spec in specs]
         assert [files_of(commit) for commit in last] == [files_of(commit) for commit in alone]
         assert len(trainer._resident) == resident
 
@@ -194,11 +194,11 @@ def test_asking_again_for_a_committed_step_returns_the_same(make_trainer, tmp_pa
     trainer = make_trainer()
     run_steps(trainer, spec, tmp_path, 1)
     batch = make_batch(2)
-    first = trainer.train_step(A, batch)
-    assert trainer.train_step(A, batch) == first
+    first = trainer.train_step(batch)
+    assert trainer.train_step(batch) == first
     restarted = make_trainer()
     restarted.open_job(spec, str(tmp_path))
-    assert restarted.train_step(A, batch) == first
+    assert restarted.train_step(batch) == first
     assert list_versions(str(tmp_path)) == [0, 1, 2]
 
 
@@ -207,11 +207,11 @@ def test_a_step_that_a_trainer_taken_for_lost_committed_meanwhile_is_not_made_ag
     lost, present = make_trainer(), make_trainer()
     run_steps(lost, spec, tmp_path, 1)
     present.open_job(spec, str(tmp_path))
-    theirs = lost.train_step(A, make_batch(2))
-    ours = present.train_step(A, make_batch(2))
+    theirs = lost.train_step(make_batch(2))
+    ours = present.train_step(make_batch(2))
     assert ours == theirs
     assert list_versions(str(tmp_path)) == [0, 1, 2]
-    assert present.train_step(A, make_batch(3)).commit.version == 3
+    assert present.train_step(make_batch(3)).commit.version == 3
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 4, 9])
@@ -220,7 +220,7 @@ def test_a_step_out_of_order_is_refused(trainer, tmp_path, step):
     if step == 2:
         return  # the committed one: answered, not refused
     with pytest.raises(TrainingError, match="the next step of this job is 3"):
-        trainer.train_step(A, make_batch(step))
+        trainer.train_step(make_batch(step))
 
 
 def poisoned(batch: TrainBatch, kind: str) -> TrainBatch:
@@ -262,19 +262,19 @@ def poisoned(batch: TrainBatch, kind: str) -> TrainBatch:
         ("lengths", "differ in length"),
         ("advantages", "one advantage for each trajectory"),
         ("empty prompt", "empty prompt"),
-        ("foreign", "belongs to job"),
+        ("foreign", "not open in this trainer"),
     ],
 )
 def test_a_poisoned_batch_leaves_the_job_as_it_was(trainer, make_trainer, tmp_path, kind, reason):
     spec = make_spec(A)
     run_steps(trainer, spec, tmp_path / "poisoned", 1)
     with pytest.raises(TrainingError, match=reason) as caught:
-        trainer.train_step(A, poisoned(make_batch(2), kind))
+        trainer.train_step(poisoned(make_batch(2), kind))
     assert list_versions(str(tmp_path / "poisoned")) == [0, 1]
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  as Ray carries it
     assert isinstance(copy, TrainingError) and copy.reason == caught.value.reason
     # the lane goes on, with this job and others, as if nothing had been
-    after = trainer.train_step(A, make_batch(2)).commit
+    after = trainer.train_step(make_batch(2)).commit
     assert files_of(after) == files_of(run_steps(make_trainer(), spec, tmp_path / "clean", 2)[-1])
 
 
@@ -288,15 +288,15 @@ def test_a_failing_disk_leaves_the_job_as_it_was(trainer, make_trainer, tmp_path
 
         patch.setattr("engine.training.session.save_file", full)
         with pytest.raises(OSError, match="no space"):
-            trainer.train_step(A, make_batch(2))
-    after = trainer.train_step(A, make_batch(2)).commit
+            trainer.train_step(make_batch(2))
+    after = trainer.train_step(make_batch(2)).commit
     assert files_of(after) == files_of(run_steps(make_trainer(), spec, tmp_path / "clean", 2)[-1])
 
 
 def test_a_batch_without_signal_commits_with_a_finite_loss(trainer, tmp_path):
     trainer.open_job(make_spec(A), str(tmp_path))
     batch = make_batch(1)
-    result = trainer.train_step(A, replace(batch, advantages=[[0.0] * len(row) for row in batch.advantages]))
+    result = trainer.train_step(replace(batch, advantages=[[0.0] * len(row) for row in batch.advantages]))
     assert set(result.metrics) == {
         "loss", "grad_norm", "learning_rate", "updates", "staleness_mean", "staleness_max", "tokens_trained",
         "train_seconds",
@@ -313,7 +313,7 @@ def test_the_end_of_turn_token_is_trained(trainer, tiny_model, tmp_path):
     batch = make_batch(1, groups=1, group_size=2)
     batch = with_trajectory(batch, token_ids=[9, 10, end], loss_mask=[True] * 3, logprobs=[-3.0] * 3)
     batch = replace(batch, advantages=[[0.0, 1.0]])
-    commits = [trainer.open_job(make_spec(A), str(tmp_path)), trainer.train_step(A, batch).commit]
+    commits = [trainer.open_job(make_spec(A), str(tmp_path)), trainer.train_step(batch).commit]
     ids = [*batch.groups[0].prompt_ids, 9, 10, end]
     with torch.no_grad():
         before, after = (sequence_logprobs(load_peft(tiny_model, commit.path), ids)[-1].item() for commit in commits)
@@ -325,7 +325,7 @@ def test_a_job_that_is_not_open_is_refused(trainer, tmp_path):
     trainer.close_job(A)
     trainer.close_job(A)
     with pytest.raises(TrainingError, match="not open"):
-        trainer.train_step(A, make_batch(1))
+        trainer.train_step(make_batch(1))
     assert trainer.open_job(make_spec(A), str(tmp_path)).version == 0
 
 

@@ -42,7 +42,7 @@ def updates(monkeypatch) -> list[update.Update]:
 
 def train(trainer: Trainer, spec: JobSpec, batch: TrainBatch, job_dir: Path) -> StepResult:
     trainer.open_job(spec, str(job_dir))
-    return trainer.train_step(spec.job_id, batch)
+    return trainer.train_step(batch)
 
 
 def improbable(batch: TrainBatch) -> TrainBatch:
@@ -79,7 +79,7 @@ def check_against_reference(
     model = load_peft(tiny_model, start.path, trainable=True)
     if spec.training.algorithm == "gspo":
         batch = improbable(batch)  # importance weights are all 1, the cap
-    result = trainer.train_step(A, batch)
+    result = trainer.train_step(batch)
     expected = plain_updates(model, batch, spec)
     assert len(updates) == len(expected) == result.metrics["updates"]
     for made, (loss, norm) in zip(updates, expected, strict=True):
@@ -140,7 +140,7 @@ def test_neither_budget_nor_packing_changes_a_sequence_level_update(make_trainer
 
 def test_without_kl_the_base_is_not_computed(trainer, tmp_path, monkeypatch):
     passes = []
-    monkeypatch.setattr(update, "pack_logprobs", lambda *args: passes.append(args))
+    monkeypatch.setattr(update, "pass_logprobs", lambda *args: passes.append(args))
     train(trainer, make_spec(A), make_batch(1), tmp_path)
     assert passes == []
 
@@ -154,14 +154,14 @@ def test_with_kl_a_trajectory_of_advantage_zero_is_pulled_to_the_base(trainer, t
         spec = make_spec(A, kl_coefficient=coefficient, importance_cap=1e6)
         first = train(trainer, spec, batch, tmp_path / str(coefficient))
         # as the policy itself would have drawn it, so that the importance weight is 1
-        second = trainer.train_step(A, with_logprobs(silent, load_peft(tiny_model, first.commit.path)))
+        second = trainer.train_step(with_logprobs(silent, load_peft(tiny_model, first.commit.path)))
         divergence[coefficient] = second.metrics.get("kl")
         trained = sum(len(t.token_ids) for group in batch.groups for t in group.trajectories)
         assert second.metrics["tokens_trained"] == (trained if coefficient else 0)
         assert (second.metrics["grad_norm"] > 0) == bool(coefficient)
         if coefficient:
             third = trainer.train_step(
-                A, replace(with_logprobs(silent, load_peft(tiny_model, second.commit.path)), step=3)
+                replace(with_logprobs(silent, load_peft(tiny_model, second.commit.path)), step=3)
             )
             assert 0 < third.metrics["kl"] < second.metrics["kl"]
     assert divergence[0.0] is None
@@ -177,10 +177,10 @@ def test_a_stale_batch_is_corrected_once(trainer, tiny_model, tmp_path):
     spec = make_spec(A, importance_cap=5.0, learning_rate=3e-3)
     commits = [trainer.open_job(spec, str(tmp_path))]
     for step in (1, 2, 3):
-        commits.append(trainer.train_step(A, make_batch(step)).commit)
+        commits.append(trainer.train_step(make_batch(step)).commit)
     drawn_by, trained = load_peft(tiny_model, commits[0].path), load_peft(tiny_model, commits[3].path, trainable=True)
     batch = with_logprobs(make_batch(4), drawn_by)
-    result = trainer.train_step(A, batch)
+    result = trainer.train_step(batch)
 
     # Importance sampling by hand: -sum(A * min(pi_3 / pi_0, 5) * log pi) / tokens
     total, weights, count = torch.zeros(()), [], 0
@@ -232,11 +232,11 @@ def test_a_resumed_job_with_every_option_goes_on_bit_for_bit(make_trainer, tmp_p
     )  # fmt: skip
     one = make_trainer()
     one.open_job(spec, str(tmp_path / "one"))
-    expected = [one.train_step(A, make_batch(step)).commit.sha256 for step in (1, 2, 3)]
+    expected = [one.train_step(make_batch(step)).commit.sha256 for step in (1, 2, 3)]
     for step in (1, 2, 3):
         two = make_trainer()
         two.open_job(spec, str(tmp_path / "two"))
-        assert two.train_step(A, make_batch(step)).commit.sha256 == expected[step - 1]
+        assert two.train_step(make_batch(step)).commit.sha256 == expected[step - 1]
 
 
 # --- long batches ----------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_an_episode_longer_than_the_budget_is_checkpointed_and_changes_nothing(m
 
         trainer.open_job(make_spec(A, epochs=2), str(tmp_path / str(budget)))
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            results[budget] = trainer.train_step(A, batch)
+            results[budget] = trainer.train_step(batch)
         saved[budget] = sum(sizes)
     assert saved[64] < saved[4096] / 3, "activations of the long episode were kept"
     for name in ("loss", "grad_norm", "entropy", "ratio_max"):
