@@ -7,6 +7,7 @@ sum(l)``: a decoding step costs a constant and something for each sequence in it
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -26,8 +27,11 @@ FIRST_LORA_ID = 1_000_000_000
 """Ids that the controller's counter does not come to: those of calibration's adapters."""
 
 
-def note_lengths(results: Results, load: Load, run: Run) -> None:
-    """Tokens and turns of the episodes that were really played, and a job's own times, one job at a time."""
+def note_lengths(results: Results, load: Load, run: Run, together: Run) -> None:
+    """Tokens and turns of the episodes that were really played, and a job's own times, one job at a time.
+
+    ``together``: the same jobs in step; where several are trained in a turn of the lane, nothing else runs beside it.
+    """
     episodes = [
         [episode.tokens, round(episode.parts.get("environment_turns", 1))]
         for spec in run.specs
@@ -40,8 +44,10 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
     # Reading and rendering the dataset: in the controller's process, so one job at a time.
     prepare = max(0.0, mean(spans) - mean(call_seconds(run, "open_job")) - mean(call_seconds(run, "load_adapter")))
     preparing = prepare * len(run.specs)
+    turn, train = lane_seconds(run, together)
     results.data.setdefault("stages", {})[load.name] = {
-        "train": mean(call_seconds(run, "train_step", "update")),
+        "turn": turn,
+        "train": train,
         "commit": mean(call_seconds(run, "commit")),
         "open": mean(call_seconds(run, "open_job")),
         "prepare": prepare,
@@ -51,13 +57,25 @@ def note_lengths(results: Results, load: Load, run: Run) -> None:
         "controller": max(0.0, run.cpu_seconds.get("controller", 0.0) - preparing) / steps,
         "environment": environment_cpu(run),
         "rollout_cores": cores_kept_busy(run, "rollout", "generate", "score", "load_adapter"),
-        "trainer_cores": cores_kept_busy(run, "trainer", "train_step", "update", "commit", "open_job"),
+        "trainer_cores": cores_kept_busy(together, "trainer", "update", "commit", "open_job"),
         "steps": load.steps, "prompts": load.prompts, "group": load.group, "max_tokens": load.max_tokens,
         "turns": load.turns, "wait_scale": load.wait_scale,
     }  # fmt: skip
     turns = sum(episode[1] for episode in episodes) / max(1, len(episodes))
     if load.turns:
         results.note(f"{load.title}: {turns:.1f} turns an episode on average, of {load.turns} at most.")
+
+
+def lane_seconds(alone: Run, together: Run) -> tuple[float, float]:
+    """Seconds of a turn of the lane, and what each job in it adds; the mean turn of one job comes out as it was."""
+    single = mean(call_seconds(alone, "update"))
+    turns = Counter(together.intervals("update"))  # a call for several jobs is noted once for each
+    shared = [(count, end - start) for (start, end), count in turns.items() if count > 1]
+    if not shared:
+        return 0.0, single
+    counts, seconds = sum(count for count, _ in shared), sum(taken for _, taken in shared)
+    train = min(single, max(0.0, (seconds - single * len(shared)) / (counts - len(shared))))
+    return single - train, train
 
 
 def call_seconds(run: Run, *methods: str) -> list[float]:
@@ -86,9 +104,7 @@ def between(run: Run, steps: int) -> float:
     ends = [run.began] + [run.ended(spec) or 0.0 for spec in run.specs]
     working = 0.0
     for index, spec in enumerate(run.specs):
-        own = run.intervals(
-            "run_group", "train_step", "update", "commit", "open_job", "load_adapter", "score", job_id=spec.job_id
-        )
+        own = run.intervals("run_group", "update", "commit", "open_job", "load_adapter", "score", job_id=spec.job_id)
         working += covered(own, ends[index], ends[index + 1])
     return max(0.0, (ends[-1] - ends[0] - working) / max(1, steps))
 

@@ -24,7 +24,7 @@ from tests.benchmarks.workload import chosen_model, make_job, tiny_model, write_
 
 ONE_BY_ONE, SYNCHRONOUS, ASYNCHRONOUS = MODES = ("one after another", "synchronous", "asynchronous")
 ROLLOUT_CALLS = ("generate", "score")
-TRAINER_CALLS = ("train_step", "update", "open_job")
+TRAINER_CALLS = ("update", "open_job")
 """The trainer's work in its lane; a commit beside it is disk's."""
 BUCKETS = 240
 
@@ -207,7 +207,7 @@ class Bench:
 STAGES = (
     ("environment", ("run_group",)),
     ("rollout", ("generate",)),
-    ("train", ("train_step", "update")),
+    ("train", ("update",)),
     ("publish", ("commit", "load_adapter", "score")),
 )
 """Drawn in this order: what comes later lies on top."""
@@ -234,7 +234,8 @@ def main() -> None:
                 a.report(load, runs)
                 if model.dtype == "float32":
                     a.equality(load, runs)
-                calibration.note_lengths(results, load, runs[ONE_BY_ONE][max(load.counts)][-1])
+                most = max(load.counts)
+                calibration.note_lengths(results, load, runs[ONE_BY_ONE][most][-1], runs[SYNCHRONOUS][most][-1])
             say("Measuring the stages alone, for the simulation")
             calibration.measure(results, bench, a, LOADS[chosen.size][0])
             if model.dtype != "float32":

@@ -77,7 +77,8 @@ class WatchedPool(Pool):
             try:
                 return await call(method, *args, **more)
             finally:
-                self.calls.append((method, job_of(args), start, time.time()))
+                end = time.time()
+                self.calls += [(method, job_id, start, end) for job_id in jobs_of(args)]
 
         return watched
 
@@ -107,11 +108,12 @@ class WatchedPool(Pool):
             await self.barrier.come(job_id, 3 * self._rounds.get(job_id, 0) + stage)
 
 
-def job_of(args: tuple[Any, ...]) -> str:
-    """The job a call is for, where its first argument names one."""
-    if not args:
-        return ""
-    return args[0] if isinstance(args[0], str) else getattr(args[0], "job_id", "")
+def jobs_of(args: tuple[Any, ...]) -> list[str]:
+    """The jobs a call is for, where its first argument names them; else one without a name."""
+    first = args[0] if args else ""
+    if isinstance(first, list):
+        return [getattr(one, "job_id", "") for one in first]
+    return [first if isinstance(first, str) else getattr(first, "job_id", "")]
 
 
 class BenchController(Controller):

@@ -58,19 +58,18 @@ def report(results: Results, title: str, runs: dict[str, Run]) -> None:
 
 
 def stages(runs: dict[str, Run]) -> list[list[object]]:
-    """What a step's stages take; the trainer's call is split into the update and what surrounds it."""
+    """What a step's stages take."""
     rows: dict[str, list[object]] = defaultdict(list)
     for run in runs.values():
-        update = 1000 * median(run.metrics("train_seconds"))
-        call = 1000 * median([end - start for start, end in run.intervals("train_step", "update")] or [0.0])
+        calls = run.intervals("update")  # one for several jobs is noted once for each
+        turns = set(calls)
         commits = [end - start for start, end in run.intervals("commit")]
         loads = [end - start for start, end in run.intervals("load_adapter")]
         probes = [end - start for start, end in run.intervals("score")]
-        rows["update (train_seconds)"].append(update)
-        rows["rest of the trainer's call: probe, Ray, and the commit where it is one call"].append(
-            max(0.0, call - update)
-        )
-        rows["commit, with fsync, where it is a call of its own"].append(1000 * median(commits) if commits else None)
+        rows["a turn of the trainer"].append(1000 * median([end - start for start, end in turns] or [0.0]))
+        rows["a job's share of it (train_seconds)"].append(1000 * median(run.metrics("train_seconds")))
+        rows["jobs in a turn, on average (not ms)"].append(len(calls) / max(1, len(turns)))
+        rows["commit, with fsync and the trainer's proof, beside other turns"].append(1000 * median(commits or [0.0]))
         rows["publish (publish_seconds)"].append(1000 * median(run.metrics("publish_seconds")))
         rows["  of it load_adapter"].append(1000 * median(loads or [0.0]))
         rows["  of it score (probe)"].append(1000 * median(probes or [0.0]))

@@ -32,8 +32,8 @@ class Size:
     adapters: tuple[int, ...]
     max_tokens: int
     repeats: int
-    stock_up_to: int
-    """Requests stock vLLM is measured with at most: it is several times slower."""
+    slow_up_to: int
+    """Requests that stock vLLM, and adapter after adapter, are measured with at most: both are several times slower."""
     publishes: int
     stream_seconds: float
 
@@ -41,7 +41,7 @@ class Size:
 SIZES = {
     "smoke": Size((1, 4), (1, 4), 8, 1, 4, 2, 1.0),
     "quick": Size((1, 8, 64), (1, 8, 32), 24, 2, 64, 5, 3.0),
-    "full": Size((1, 8, 32, 64, 128), (1, 8, 32), 32, 3, 64, 12, 10.0),
+    "full": Size((1, 8, 32, 64, 128), (1, 8, 32), 24, 2, 64, 12, 10.0),
 }
 PROMPT = list(range(3, 50))
 """Token ids; the first is replaced by one of the request's own."""
@@ -63,9 +63,9 @@ def cases(size: Size) -> list[Case]:
             if adapters > requests:
                 continue
             found.append(Case(requests, adapters, OURS))
-            if requests <= size.stock_up_to:
+            if requests <= size.slow_up_to:
                 found.append(Case(requests, adapters, STOCK))
-            if adapters > 1:
+            if adapters > 1 and requests <= size.slow_up_to:
                 found.append(Case(requests, adapters, IN_TURN))
     return found
 

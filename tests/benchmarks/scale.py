@@ -69,7 +69,8 @@ def measured_times(data: dict[str, Any], name: str, cores: int) -> Times:
     """The stage times of part A's jobs of a kind."""
     stage, rollout = data["stages"][name], data["rollout"]
     return Times(
-        call=rollout["start"], step=rollout["step"], token=rollout["token"], train=stage["train"], train_token=0.0,
+        call=rollout["start"], step=rollout["step"], token=rollout["token"], turn=stage["turn"],
+        train=stage["train"], train_token=0.0,
         commit=stage["commit"], prepare=stage["prepare"],
         load=stage["load"], probe=stage["probe"], open=stage["open"],
         between=max(0.0, stage["between"] - stage["controller"]), controller=stage["controller"],

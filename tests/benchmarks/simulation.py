@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import random
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from engine.collector import Collector
 from engine.config import EngineConfig
 from engine.environments.worker import GroupResult
-from engine.pool import Pool
+from engine.pool import TURN_BUDGETS, Pool
 from engine.prompts import Prompts
 from engine.rollout.slots import AdapterSlots
 from engine.rollout.workers import RolloutWorkers, Seat
@@ -61,6 +61,8 @@ class Times:
     load: float
     """Loading an adapter version into a rollout worker."""
     probe: float
+    turn: float = 0.0
+    """A turn of the lane's constant part, however many jobs share it."""
     open: float = 0.05
     prepare: float = 0.0
     """Reading a job's dataset when it begins, in the controller."""
@@ -213,19 +215,19 @@ class SimulatedTrainer(_Actor):
         self._keep(spec.job_id)
         return commit_of(spec.job_id, 0)
 
-    async def train_step(self, job_id: str, batch: TrainBatch) -> StepResult:
-        await self.update(job_id, batch)
-        return await self.commit(job_id, batch.step)
-
     async def commit(self, job_id: str, step: int) -> StepResult:
         await asyncio.sleep(self._times.commit)
         return StepResult(commit_of(job_id, step), {}, [0.0])
 
-    async def update(self, job_id: str, batch: TrainBatch) -> None:
-        tokens = sum(len(one.token_ids) for group in batch.groups for one in group.trajectories)
-        reading = 0.0 if job_id in self._resident else self._times.reopen
-        await self.worker.work(reading + self._times.train + self._times.train_token * tokens)
-        self._keep(job_id)
+    async def update(self, batches: list[TrainBatch]) -> list[None]:
+        seconds = self._times.turn
+        for batch in batches:
+            seconds += self._times.train + self._times.train_token * sampled_tokens(batch)
+            seconds += 0.0 if batch.job_id in self._resident else self._times.reopen
+        await self.worker.work(seconds)
+        for batch in batches:
+            self._keep(batch.job_id)
+        return [None] * len(batches)
 
     async def close_job(self, job_id: str) -> None:
         self._resident.pop(job_id, None)
@@ -246,7 +248,7 @@ class SimulatedPool(Pool):
         super().__init__(specs[0].base_model, config, None, itertools.count(1).__next__)  # type: ignore[arg-type]
         clock = asyncio.get_running_loop().time
         shared = Cores(shape.cores) if shape.cores else None
-        self._lanes = [Lane(clock) for _ in range(shape.lanes)]
+        self._lanes = [Lane(clock, TURN_BUDGETS * config.trainer_token_budget) for _ in range(shape.lanes)]
         self._lane_of: dict[str, int] = {}
         self.rollouts = [SimulatedRollout(i, self, shared or Cores(1)) for i in range(shape.rollout_workers)]
         self.trainers = [SimulatedTrainer(i, self, shared or Cores(1)) for i in range(shape.lanes)]
@@ -254,19 +256,30 @@ class SimulatedPool(Pool):
         self.controller = Worker(shared or Cores(1))
         self.environment = Worker(shared or Cores(1))
 
+    def _lane_index(self, spec: JobSpec) -> int:
+        return self._lane_of.setdefault(spec.job_id, len(self._lane_of) % self.shape.lanes)
+
     async def _in_lane(self, spec: JobSpec, work: Callable[[], Awaitable[Any]]) -> Any:
-        index = self._lane_of.setdefault(spec.job_id, len(self._lane_of) % self.shape.lanes)
-        share = self._jobs[spec.job_id]
+        index = self._lane_index(spec)
 
         async def with_this_trainer() -> Any:
             self._trainer = self.trainers[index]  # type: ignore[assignment]
             return await work()
 
-        lane = self._lanes[index]
-        return await lane.run(share.tenant_id, spec.job_id, share.weight, with_this_trainer, share.priority)
+        self.lane = self._lanes[index]
+        return await super()._in_lane(spec, with_this_trainer)
+
+    async def _update_in_lane(self, spec: JobSpec, batch: TrainBatch) -> None:
+        self.lane = self._lanes[self._lane_index(spec)]
+        await super()._update_in_lane(spec, batch)
+
+    async def _update(self, works: Sequence[tuple[JobSpec, TrainBatch]]) -> list[Exception | None]:
+        self._trainer = self.trainers[self._lane_index(works[0][0])]  # type: ignore[assignment]
+        return await super()._update(works)
 
     async def close_job(self, spec: JobSpec) -> None:
-        self._trainer = self.trainers[self._lane_of.get(spec.job_id, 0)]  # type: ignore[assignment]
+        index = self._lane_index(spec)
+        self.lane, self._trainer = self._lanes[index], self.trainers[index]  # type: ignore[assignment]
         await super().close_job(spec)
 
     async def run_group(
@@ -304,6 +317,10 @@ class SimulatedPool(Pool):
         return total
 
 
+def sampled_tokens(batch: TrainBatch) -> int:
+    return sum(len(one.token_ids) for group in batch.groups for one in group.trajectories)
+
+
 def commit_of(job_id: str, version: int) -> Commit:
     return Commit(job_id, version, version, 0, "", f"{job_id}{version}", 1, 8)
 
@@ -330,8 +347,8 @@ async def run_job(pool: SimulatedPool, spec: JobSpec, log: Log, until: float = f
         ready = loop.time()
         result = await pool.train(spec, batch)
         previous, commit = policy, result.commit
-        tokens = sum(len(one.token_ids) for group in drawn.groups for one in group.trajectories)
-        taken = pool.times.train + pool.times.train_token * tokens
+        tokens = sampled_tokens(batch)
+        taken = pool.times.turn + pool.times.train + pool.times.train_token * tokens
         log.waits.append(max(0.0, loop.time() - ready - taken))
         log.tokens[spec.job_id] = log.tokens.get(spec.job_id, 0) + tokens
         policy, _ = await pool.publish(commit, batch.probe_ids, result.probe_logprobs)

@@ -14,7 +14,7 @@ from engine.types import Group, Score, TrainBatch, Trajectory
 from tests.benchmarks.processes import forget_peak, peak_bytes, serve
 from tests.benchmarks.workload import make_job
 
-PROBE_TOKENS = 48
+PROBE_TOKENS = 16
 
 
 class TrainerSide:
@@ -41,7 +41,7 @@ class TrainerSide:
         made = self._batch(job_id, self._steps[job_id], batch)
         forget_peak()
         began = time.perf_counter()
-        result = self._trainer.train_step(job_id, made)
+        result = self._trainer.train_step(made)
         return {
             "update": result.metrics["train_seconds"],
             "seconds": time.perf_counter() - began,
