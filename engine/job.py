@@ -34,13 +34,9 @@ from engine.reward_errors import Judged, RewardErrors, describe_loss, judge
 from engine.rollout.workers import PublishError
 from engine.spec import BaseModelSpec, JobControl, JobSpec
 from engine.store import last_commit, prune, read_manifest
-from engine.types import BASE, AdapterRef, Commit, StepResult, TrainBatch
+from engine.types import BASE, PROBE_TOKENS, AdapterRef, Commit, StepResult, TrainBatch
 
 log = logging.getLogger(__name__)
-
-PROBE_TOKENS = 16
-"""At most so many tokens are compared between trainer and rollout after a publish. An episode's come first: on them
-adapters differ, on the chat template's header hardly. More would prove no more and keep both from their work."""
 
 
 class JobRun:

@@ -161,6 +161,11 @@ class Group:
     trajectories: list[Trajectory]
 
 
+PROBE_TOKENS = 16
+"""At most so many tokens are compared between trainer and rollout after a publish. An episode's come first: on them
+adapters differ, on the chat template's header hardly. More would prove no more and keep both from their work."""
+
+
 @dataclass(frozen=True)
 class TrainBatch:
     """What one optimizer step of one job trains on."""

@@ -16,6 +16,8 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -43,9 +45,9 @@ class Passing(threading.local):
         """Each adapter for so many of the pass's rows, one below the other; None: the base alone."""
         self.factors = {}
         start = 0
-        for adapter, count in adapters:
-            rows = slice(start, start + count)
-            start += count
+        for adapter, parts in groupby(adapters, key=itemgetter(0)):  # what an adapter has side by side is one product
+            rows = slice(start, start + sum(count for _, count in parts))
+            start = rows.stop
             if adapter is not None:
                 for layer, down, up in adapter.by_layer:
                     self.factors.setdefault(layer, []).append(Factors(rows, down, up, adapter.scale))

@@ -37,13 +37,11 @@ class PassRunner:
         self._workers = ThreadPoolExecutor(self._at_once, thread_name_prefix="pass")
 
     def part_size(self, tokens: int) -> int:
-        """Tokens of one part, where there are so many in all: several of them to a pass, so that they can be divided
-        evenly."""
-        return -(-self._pass_size(tokens) // PARTS_OF_A_PASS)
-
-    def _pass_size(self, tokens: int) -> int:
+        """Tokens of one part, where there are so many in all: several of them to a pass where passes run side by side,
+        so that they can be divided evenly."""
         share = -(-tokens // self._at_once)
-        return min(max(share, SMALLEST_PASS), self._token_budget // self._at_once)
+        size = min(max(share, SMALLEST_PASS), self._token_budget // self._at_once)
+        return -(-size // PARTS_OF_A_PASS) if self._at_once > 1 else size
 
     def run(self, function: Callable[[Sequence[Part]], Sequence[Result]], parts: Sequence[Part]) -> list[Result]:
         """``function`` on all parts, which gives a result for each; in order. Gradients are added to their adapters."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.rollout import cpu_ops, cpu_sampler
 from engine.rollout.worker import RolloutWorker
-from engine.types import BASE, AdapterRef, Policy, RolloutRequest
+from engine.types import BASE, PROBE_TOKENS, AdapterRef, Policy, RolloutRequest
 from tests.benchmarks.processes import serve
 
 
@@ -91,7 +91,7 @@ class RolloutSide:
         began = time.perf_counter()
         await self._worker.load_adapter(ref)
         loaded = time.perf_counter()
-        await self._worker.score(ref, prompt)
+        await self._worker.score(ref, prompt[:PROBE_TOKENS])
         proven = time.perf_counter()
         await self._worker.generate(RolloutRequest(ref, prompt, 1, 1, 1.0, version))
         drawn = time.perf_counter()

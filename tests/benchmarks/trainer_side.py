@@ -10,11 +10,9 @@ import psutil
 
 from engine.spec import BaseModelSpec, JobSpec
 from engine.training.trainer import Trainer
-from engine.types import Group, Score, TrainBatch, Trajectory
+from engine.types import PROBE_TOKENS, Group, Score, TrainBatch, Trajectory
 from tests.benchmarks.processes import forget_peak, peak_bytes, serve
 from tests.benchmarks.workload import make_job
-
-PROBE_TOKENS = 16
 
 
 class TrainerSide:
