@@ -9,6 +9,7 @@ than a refresh takes to come round, so that a client can tell a dead network fro
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import Sequence
 from importlib import import_module
@@ -38,8 +39,9 @@ LONGEST_REASON = 123
 PAGE_EVENTS = 200
 LISTED_JOBS = 100
 REFRESH_SECONDS = 30
-"""How often a socket checks that its user may still read, looks for news whose wake-up was lost, and says
-``{"alive": true}``."""
+"""The longest between two times that a socket checks that its user may still read, looks for news whose wake-up was
+lost, and says ``{"alive": true}``. It does so at random from half of it on: after a restart all sockets connect at
+once, and would for ever after refresh at once, while everybody's news wait."""
 
 
 class TenantConsumer(AsyncJsonWebsocketConsumer):
@@ -112,7 +114,7 @@ class TenantConsumer(AsyncJsonWebsocketConsumer):
 
     async def _refresh(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS * random.uniform(0.5, 1))
             if not await database_sync_to_async(self.may_read)():
                 await self.close(CLOSE_SIGNED_OUT)
                 return
