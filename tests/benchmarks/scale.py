@@ -37,7 +37,7 @@ step of 256 sequences takes 27 ms; 64 episodes of 200 tokens are trained in 1.8 
 GPU_SHAPE = Shape(kv_tokens=400_000, max_sequences=256, slots=32, resident_jobs=64)
 PROMPTS, GROUP, LONGEST = 8, 8, 512
 STEP_TOKENS = PROMPTS * GROUP * 200
-STEPS_A_JOB = 2
+STEPS_A_JOB = 1
 """So long is a load simulated, on average."""
 
 
@@ -58,7 +58,7 @@ class Scale:
 SCALES = {
     "smoke": Scale(12, 4, 4, (8, 16), 16),
     "quick": Scale(150, 16, 12, (8, 32, 128), 32),
-    "full": Scale(1000, 64, 40, (8, 16, 32, 64, 128, 256, 512), 64),
+    "full": Scale(1000, 64, 40, (8, 32, 128, 512), 32),
 }
 
 

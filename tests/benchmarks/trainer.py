@@ -53,7 +53,7 @@ SIZES = {
     "smoke": Size((Shape("short", 2, 4, 12, 16),), ("float32",), 1, 3, 1),
     "quick": Size((Shape("short prompts", 4, 8, 32, 64), Shape("long prompts", 4, 8, 128, 32)), ("float32",), 3, 32, 1),
     "full": Size(
-        (Shape("short prompts", 4, 8, 48, 64), Shape("long prompts", 4, 8, 192, 32)), ("float32", "bfloat16"), 3, 32, 1
+        (Shape("short prompts", 4, 8, 48, 64), Shape("long prompts", 4, 8, 192, 32)), ("float32", "bfloat16"), 2, 32, 1
     ),
 }
 
