@@ -46,7 +46,7 @@ class Lane:
         self._shared: dict[int, _Shared] = {}
         """Waiting pieces that may be worked on together, by the order of their claims."""
         self._seconds_per_size = 0.0
-        """Of the last turn of pieces that may be shared; until there was one, each has a turn of its own."""
+        """Of the last turn of pieces that may be shared and did not fail; until then each has a turn of its own."""
         self._turns: set[asyncio.Task[None]] = set()
         self._busy = False
 
@@ -149,11 +149,14 @@ class Lane:
         start, estimate = self._clock(), self._seconds_per_size
         size = sum(piece.claim.size for piece in pieces)
         try:
-            results: Sequence[Any] = await pieces[0].together([piece.item for piece in pieces])
+            results = list(await pieces[0].together([piece.item for piece in pieces]))
+            if len(results) != len(pieces):
+                raise RuntimeError(f"{len(results)} results came for {len(pieces)} pieces of a turn")
         except Exception as error:
             results = [error] * len(pieces)
+        else:
+            self._seconds_per_size = (self._clock() - start) / size
         each = (self._clock() - start) / size
-        self._seconds_per_size = each
         for piece, result in zip(pieces, results, strict=True):
             self._shares.charge(piece.claim, (each - estimate) * piece.claim.size)
             if piece.claim.turn.done():

@@ -235,6 +235,17 @@ async def test_a_turn_that_fails_as_a_whole_fails_every_piece_and_frees_the_lane
     assert not lane.busy and lane.depth == 0
 
 
+async def test_a_result_too_few_fails_the_turn_and_frees_the_lane():
+    lane = Lane(capacity=10)
+
+    async def forgetful(items):
+        return []
+
+    with pytest.raises(RuntimeError, match="0 results came for 1 pieces"):
+        await lane.share("a", "a", 1, "a", 1, forgetful)
+    assert not lane.busy and lane.depth == 0
+
+
 async def test_cancelling_one_of_a_turn_leaves_the_others_and_the_turn_alone():
     lane, turns = Lane(capacity=10), Turns()
     turns.open.clear()
